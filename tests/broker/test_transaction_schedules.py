@@ -15,7 +15,12 @@ from odradek.broker.coordinators.transaction_runtime import TransactionRuntime
 from odradek.broker.front_end.connection import Connection
 from odradek.broker.partitions.produce_appends import ProduceAppends
 from odradek.broker.publishers.coordinator_loads import CoordinatorResignations
-from odradek.broker.transactions.across_brokers import MarkersForLeaders, PartitionsAtCoordinators
+from odradek.broker.transactions.across_brokers import (
+    MARKERS,
+    MarkersForLeaders,
+    NodeQuestions,
+    PartitionsAtCoordinators,
+)
 from odradek.coordinator_runtime.unreplicated import UnreplicatedWrites
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
@@ -114,7 +119,7 @@ def a_batch_overtakes_one_that_waits(patch: pytest.MonkeyPatch) -> None:
         if next(asked) % 2:
             return answer
         late: Deferred[Any] = Deferred()
-        peers: Any = self._questions._peers  # those of a node, which has a loop
+        peers: Any = self.questions._peers  # those of a node, which has a loop
         loop = peers._loop
         answer.then(lambda codes: loop.call_later(0.2, late.resolve, codes))
         return late
@@ -144,6 +149,17 @@ def a_marker_is_not_tried_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PendingMarkers, "_note", note)
 
 
+def markers_wait_for_the_former_leader(patch: pytest.MonkeyPatch) -> None:
+    """In flight as well as queued, until their request has timed out."""
+    right = NodeQuestions.on_metadata_update
+
+    def on_metadata_update(self: NodeQuestions[Any, Any], delta: Any) -> None:
+        if self._kind.channel is not MARKERS:
+            right(self, delta)
+
+    patch.setattr(NodeQuestions, "on_metadata_update", on_metadata_update)
+
+
 BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     an_answer_comes_before_the_replicas_have_it,
     markers_are_lost_at_a_change_of_the_leader,
@@ -153,6 +169,7 @@ BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     a_batch_overtakes_one_that_waits,
     the_next_coordinator_forgets_decisions,
     a_marker_is_not_tried_again,
+    markers_wait_for_the_former_leader,
 ]
 
 

@@ -34,10 +34,12 @@ _ORDERS = ((1, 2, 3), (2, 3, 1), (3, 1, 2))
 
 
 class GroupNodes(ReplicatedNodes):
-    """A controller and three brokers. The offsets topic exists, and a topic for clients."""
+    """A controller and brokers. The offsets topic exists, and a topic for clients. They have the replicas 1 to 3."""
 
-    def __init__(self, settings: Mapping[str, str] | None = None, *, seed: int = 1, topic_partitions: int = 3) -> None:
-        super().__init__(SETTINGS | dict(settings or {}), seed=seed)
+    def __init__(
+        self, settings: Mapping[str, str] | None = None, *, seed: int = 1, topic_partitions: int = 3, count: int = 3
+    ) -> None:
+        super().__init__(SETTINGS | dict(settings or {}), seed=seed, count=count)
         orders = (_ORDERS * topic_partitions)[:topic_partitions]
         self.create(TOPIC, *orders, min_insync_replicas="1")
         own = _ORDERS[:PARTITIONS]

@@ -72,12 +72,12 @@ class MovingSchedule(ABC):
         elif kind == "power" and up and faults.may_cut_power():
             faults.cut_power(rng.choice(up))
             self.counts["kills"] += 1
-        elif kind == "stop" and len(up) == 3 and faults.may_kill():
+        elif kind == "stop" and len(up) == len(nodes.brokers) and faults.may_kill():
             self.counts["stops" if faults.stop(self._victim(up)) else "kills"] += 1
         elif kind == "start" and faults.down:
             faults.start_one()
         elif kind == "cut":
-            nodes.network.cut_off.add(self._victim([1, 2, 3]))
+            nodes.network.cut_off.add(self._victim(sorted(nodes.brokers)))
         elif kind == "join":
             nodes.network.cut_off.clear()
         elif kind == "member":
@@ -90,7 +90,8 @@ class MovingSchedule(ABC):
         return leader if leader in some and self.rng.random() < 0.6 else self.rng.choice(some)
 
     def _is_in_sync(self, log: PartitionKey) -> bool:
-        return set(self.nodes.registration(*log).isr) == {1, 2, 3}
+        registration = self.nodes.registration(*log)
+        return set(registration.isr) == set(registration.replicas)
 
     def _elect(self) -> None:
         """Asks for the preferred leaders: coordinators move while all brokers live."""

@@ -1,4 +1,4 @@
-"""A controller and three brokers in a simulated world, with partitions of three replicas."""
+"""A controller and brokers in a simulated world, with partitions of three replicas."""
 
 from __future__ import annotations
 
@@ -105,7 +105,8 @@ class ReplicatedNodes:
         """Waits until all live replicas have all records, and know that they are committed."""
 
         def is_equal() -> bool:
-            ones = [self.partition(number, name, index) for number in self.alive]
+            replicas = self.registration(name, index).replicas
+            ones = [self.partition(number, name, index) for number in self.alive if number in replicas]
             ends = {one.log_end_offset for one in ones} | {one.high_watermark for one in ones}
             return len(ends) == 1
 

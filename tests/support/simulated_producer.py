@@ -19,8 +19,8 @@ E = ErrorCode
 class Producing:
     """A producer whose coordinator is broker 3, and the leaders of its partitions are others."""
 
-    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
-        self.nodes = TransactionNodes(1, settings)
+    def __init__(self, settings: Mapping[str, str] | None = None, *, count: int = 3) -> None:
+        self.nodes = TransactionNodes(1, settings, count=count)
         self.name = next(name for name in map(str, range(20)) if partition_for_key(name, 2) == 1)
         message = {
             "transactional_id": self.name, "transaction_timeout": TIMEOUT_MS, "producer_id": -1, "producer_epoch": -1
@@ -37,12 +37,12 @@ class Producing:
     def send(self, broker: int, api_key: int, version: int, message: Mapping[str, Any]) -> list[Any]:
         return self.nodes.send(broker, api_key, version, message, lambda: None)
 
-    def produce(self, broker: int, sequence: int = 0) -> list[Any]:
+    def produce(self, broker: int, sequence: int = 0, *, index: int = 0) -> list[Any]:
         data = encode_batch(
             [SimpleRecord(b"k", b"v")], now_ms=self.nodes.world.now_ms, producer_id=self.producer.producer_id,
             producer_epoch=self.producer.producer_epoch, base_sequence=sequence, transactional=True,
         )  # fmt: skip
-        row = {"name": RECORDS, "partition_data": [{"index": 0, "records": data}]}
+        row = {"name": RECORDS, "partition_data": [{"index": index, "records": data}]}
         message = {"transactional_id": self.name, "acks": -1, "timeout": 30_000, "topic_data": [row]}
         return self.send(broker, PRODUCE, 12, message)
 
@@ -59,6 +59,11 @@ class Producing:
             "producer_epoch": self.producer.producer_epoch, "committed": commits,
         }  # fmt: skip
         return self.send(3, END_TXN, 5, message)
+
+    def take_identity(self, reply: Any) -> None:
+        """Takes the epoch of the next transaction from a reply to EndTxn."""
+        assert reply.error_code is E.none, reply
+        self.producer = ProducerIdentity(reply.producer_id, reply.producer_epoch)
 
     def move_away(self, topic: str, index: int) -> None:
         """Another broker leads from now on, and the former leader follows it."""

@@ -30,6 +30,10 @@ from support.world import SimulationFailure
 STEPS = 90
 RECORDS = "records"
 """The topic of the transactions' records: two partitions, which two brokers lead."""
+MOST_PAUSE_MS = 45_000
+"""A client that waits for a request of its own to a broker that is cut off loses 20 s; the rest is for sessions."""
+LONG_REQUEST_MS = 60_000
+"""``request.timeout.ms`` of four brokers: what waits for it misses ``MOST_PAUSE_MS``."""
 TIMEOUT_MS, ANSWER_MS = 15_000, 20_000
 SETTINGS = {
     "transaction.state.log.replication.factor": "3",
@@ -96,11 +100,14 @@ class LedgerEntry:
 
 
 class TransactionNodes(GroupNodes):
-    """Two partitions of each internal topic, and the topic ``records``."""
+    """Two partitions of each internal topic, and the topic ``records``. Of four brokers, the last one is a replica of
+    records alone: so a commit waits for it only by its marker."""
 
-    def __init__(self, seed: int, settings: Mapping[str, str] | None = None) -> None:
-        super().__init__(SETTINGS | dict(settings or {}), seed=seed, topic_partitions=1)
-        self.create(RECORDS, (1, 2, 3), (2, 3, 1), min_insync_replicas="2")
+    def __init__(self, seed: int, settings: Mapping[str, str] | None = None, *, count: int = 3) -> None:
+        own = {"request.timeout.ms": str(LONG_REQUEST_MS)} if count > 3 else {}
+        super().__init__(SETTINGS | own | dict(settings or {}), seed=seed, topic_partitions=1, count=count)
+        self.create(RECORDS, *(((4, 1, 2), (2, 3, 1)) if count > 3 else ((1, 2, 3), (2, 3, 1))),
+                    min_insync_replicas="2")  # fmt: skip
         self.create(TRANSACTION_TOPIC, (2, 3, 1), (3, 1, 2), cleanup_policy="compact", min_insync_replicas="2")
 
 
@@ -122,6 +129,11 @@ class TransactionalClient:
     def current(self) -> LedgerEntry | None:
         last = self.transactions[-1] if self.transactions else None
         return last if last is not None and last.outcome == OPEN else None
+
+    @property
+    def ended(self) -> int:
+        """How many transactions have ended as the client has asked."""
+        return sum(entry.outcome in (COMMITTED, ABORTED) for entry in self.transactions)
 
     @property
     def is_idle(self) -> bool:
@@ -291,7 +303,7 @@ class TransactionalClient:
         requests are over, and ``on_missing`` is called. Returns the asked broker."""
         schedule = self.schedule
         if number == NO_NODE or schedule.rng.random() < 0.1:
-            number = schedule.rng.choice((1, 2, 3))
+            number = schedule.rng.choice(sorted(schedule.nodes.brokers))
         if not schedule.serves(number):
             return NO_NODE
         self._asked += 1
@@ -330,10 +342,10 @@ class TransactionalClient:
 
 
 class TransactionSchedule(MovingSchedule):
-    """``run`` runs it. Raises SimulationFailure."""
+    """``run`` runs it. Raises SimulationFailure. Every second seed has four brokers."""
 
     def __init__(self, seed: int) -> None:
-        nodes = TransactionNodes(seed)
+        nodes = TransactionNodes(seed, count=3 + seed % 2)
         logs: list[PartitionKey] = [
             (topic, index) for topic in (OFFSETS_TOPIC, TRANSACTION_TOPIC, RECORDS) for index in range(PARTITIONS)
         ]
@@ -345,6 +357,16 @@ class TransactionSchedule(MovingSchedule):
             TransactionalClient(self, name, nodes.group_at(1 + at % 2, f"g{at}-")) for at, name in enumerate(chosen)
         ]
         self.read: list[set[str]] = [set(), set()]
+        self._cut: set[int] = set()
+        """The broker that is cut off before the other faults."""
+
+    def run(self) -> None:
+        if len(self.nodes.brokers) > 3:
+            self._cut_one_off()
+        super().run()
+
+    def serves(self, number: int) -> bool:
+        return number not in self._cut and super().serves(number)
 
     def act(self) -> None:
         for client in self.rng.sample(self.clients, len(self.clients)):
@@ -361,6 +383,25 @@ class TransactionSchedule(MovingSchedule):
             return self.rng.choice(self.clients).coordinator
         return self.nodes.leader(*self.rng.choice(self.logs))
 
+    def _cut_one_off(self) -> None:
+        """Cuts a broker off for longer than its session, while nothing else fails. Transactions go on without it."""
+        self._run(lambda: all(client.producer is not None for client in self.clients), "a producer gets no id")
+        for _ in range(self.rng.randrange(40)):
+            self.act()
+            self.world.advance(self.rng.choice((1, 5, 20)))
+        number = self.rng.choice((1, 2, 3, 4, 4, 4))
+        self.nodes.network.cut_off.add(number)
+        self._cut.add(number)
+        before = [client.ended for client in self.clients]
+
+        def go_on() -> bool:  # the one that is open now may be decided already; the next one needs its markers
+            return all(client.ended >= count + 2 for client, count in zip(self.clients, before, strict=True))
+
+        self._run(go_on, f"transactions wait for broker {number}, which is cut off", MOST_PAUSE_MS)
+        self.counts["cut off"] += 1
+        self._cut.clear()
+        self.nodes.network.cut_off.clear()
+
     # --- readers ------------------------------------------------------------------------------------------------
 
     def _read(self, index: int) -> None:
@@ -376,7 +417,7 @@ class TransactionSchedule(MovingSchedule):
         wire = self.nodes.brokers[leader].node.connect(
             lambda frame: self.world.at(self.world.now_ms, lambda: take(frame)), lambda: None
         )
-        wire.send(frames.encode_request(FETCH, 12, 1, "reader", _committed_fetch(index)))
+        wire.send(frames.encode_request(FETCH, 12, 1, "reader", committed_fetch(index)))
 
     # --- the end ------------------------------------------------------------------------------------------------
 
@@ -386,8 +427,8 @@ class TransactionSchedule(MovingSchedule):
         self._run(lambda: all(client.is_idle for client in self.clients), "a producer cannot end its transaction")
         self._run(self._all_ended, "a transaction does not end")
 
-    def _run(self, reached: Callable[[], bool], failure: str) -> None:
-        end_ms = self.world.now_ms + 120_000
+    def _run(self, reached: Callable[[], bool], failure: str, within_ms: int = 120_000) -> None:
+        end_ms = self.world.now_ms + within_ms
         while not reached():
             if self.world.now_ms > end_ms:
                 raise SimulationFailure(f"{failure}: {self.described()}")
@@ -413,7 +454,7 @@ class TransactionSchedule(MovingSchedule):
         for index in range(2):
             leader = nodes.run_until_led(RECORDS, index)
             nodes.run_until_equal(RECORDS, index)
-            row = nodes.brokers[leader].call(FETCH, 12, _committed_fetch(index)).responses[0].partitions[0]
+            row = nodes.brokers[leader].call(FETCH, 12, committed_fetch(index)).responses[0].partitions[0]
             if row.last_stable_offset != row.high_watermark:
                 raise SimulationFailure(f"a transaction is open in {RECORDS}-{index}")
             seen.append(visible(row))
@@ -443,7 +484,7 @@ class TransactionSchedule(MovingSchedule):
             raise SimulationFailure(f"{client.group} is at {offset}, and the last visible transaction has {least}")
 
 
-def _committed_fetch(index: int) -> dict[str, Any]:
+def committed_fetch(index: int) -> dict[str, Any]:
     return fetch_message(RECORDS, index, 0, 1 << 24) | {"isolation_level": 1}
 
 

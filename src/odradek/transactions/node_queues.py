@@ -1,71 +1,152 @@
 """What waits for requests to other nodes: one request to a node at a time. A pure state machine.
 
-Questions about transactions and markers go to other brokers in this way, as in Kafka: what comes while a request is on
-its way goes with the next one. Two items with the same key never go in one request, because its reply has one error for
-a key. So the second item follows when the first has its answer: the items of a key keep their order.
+Questions about transactions and markers go to other brokers in this way, as in Kafka: what comes in one tick, or while
+a request is on its way, goes together. Two items with the same key never go in one request, because its reply has one
+error for a key. So the second item follows when the first has its answer: the items of a key keep their order.
+
+Each item has a subject: the partition for whose leader it is. When another node leads the partition, all its items
+leave, those of the request in flight, too. The reply to that request no longer counts for them. In Kafka they wait for
+the end of the request, at most ``request.timeout.ms``.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Hashable
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Hashable
 from typing import Generic, NamedTuple, TypeVar
 
+S = TypeVar("S", bound=Hashable)
 T = TypeVar("T")
 MOST_ITEMS = 2_000
 """The most items of a request."""
 
 
-class _Item(NamedTuple, Generic[T]):
+class NodeItem(NamedTuple, Generic[S, T]):
+    """``size``: of the item in its request."""
+
+    subject: S
     key: Hashable
     size: int
     value: T
 
 
-class NodeQueues(Generic[T]):
-    """The items by node. ``add`` and ``end`` return the items of the next request to the node, which the caller has to
-    send, and then has to call ``end`` once. None: no request is due.
+class NodeBatch(Generic[S, T]):
+    """The items of one request to a node. ``items``: those whose answer is in its reply."""
+
+    def __init__(self, node: int, items: list[NodeItem[S, T]]) -> None:
+        self.node = node
+        self.items = items
+
+
+class Departures(NamedTuple, Generic[S, T]):
+    """What has left its node. ``items``: those of a key are in their order. ``abandoned``: the nodes whose request in
+    flight has no item any more. ``due``: the nodes for which ``take`` has to be called."""
+
+    items: list[NodeItem[S, T]]
+    abandoned: list[int]
+    due: list[int]
+
+
+class NodeQueues(Generic[S, T]):
+    """The items by node. When ``add``, ``end`` or ``depart`` names a node, the caller calls ``take`` for it once, at
+    the end of this tick. It sends the request that ``take`` returns, and then calls ``end`` once.
 
     ``most``: the most items of a request, by their sizes. One larger item goes alone.
     """
 
     def __init__(self, most: int = MOST_ITEMS) -> None:
         self._most = most
-        self._waiting: dict[int, deque[_Item[T]]] = {}
-        self._in_flight: set[int] = set()
+        self._waiting: dict[int, deque[NodeItem[S, T]]] = {}
+        self._in_flight: dict[int, NodeBatch[S, T]] = {}
+        self._due: set[int] = set()
+        self._subjects: dict[int, Counter[S]] = {}
+        """How many items of a subject each node has."""
 
-    def add(self, node: int, key: Hashable, value: T, size: int = 1) -> list[T] | None:
-        """Adds an item for a node."""
-        self._waiting.setdefault(node, deque()).append(_Item(key, size, value))
-        return None if node in self._in_flight else self._next(node)
+    @property
+    def is_empty(self) -> bool:
+        return not self._waiting and not self._in_flight
 
-    def end(self, node: int) -> list[T] | None:
-        """Notes that the request to a node has its reply, or has ended without one."""
-        self._in_flight.discard(node)
-        return self._next(node)
+    def add(self, node: int, item: NodeItem[S, T]) -> bool:
+        """Adds an item for a node. Returns whether a request is due."""
+        self._waiting.setdefault(node, deque()).append(item)
+        self._subjects.setdefault(node, Counter())[item.subject] += 1
+        return self._is_due(node)
 
-    def waiting(self, node: int) -> int:
-        """Returns how many items wait for the next request."""
-        return len(self._waiting.get(node, ()))
-
-    def _next(self, node: int) -> list[T] | None:
+    def take(self, node: int) -> NodeBatch[S, T] | None:
+        """Returns the next request to the node; None if its items have left."""
+        self._due.discard(node)
         waiting = self._waiting.pop(node, None)
         if waiting is None:
             return None
-        taken: list[T] = []
+        taken: list[NodeItem[S, T]] = []
         keys: set[Hashable] = set()
-        left: deque[_Item[T]] = deque()
+        left: deque[NodeItem[S, T]] = deque()
         size = 0
         for item in waiting:
             is_full = bool(taken) and size + item.size > self._most
             if is_full or item.key in keys:
                 left.append(item)
-                keys.add(item.key)  # a later item of this key must not overtake this one
             else:
-                taken.append(item.value)
+                taken.append(item)
                 size += item.size
-                keys.add(item.key)
+            keys.add(item.key)  # a later item of this key must not overtake this one
         if left:
             self._waiting[node] = left
-        self._in_flight.add(node)
-        return taken
+        batch = self._in_flight[node] = NodeBatch(node, taken)
+        return batch
+
+    def end(self, batch: NodeBatch[S, T]) -> bool:
+        """Notes that a request has its reply, or has ended without one. Returns whether the next one is due.
+
+        The items of the batch have their answers. Those that have left are not among them."""
+        node = batch.node
+        if self._in_flight.get(node) is not batch:
+            return False  # all its items have left
+        del self._in_flight[node]
+        self._uncount(node, batch.items)
+        return self._is_due(node)
+
+    def depart(self, subjects: Collection[S], node_of: Callable[[S], int]) -> Departures[S, T]:
+        """Removes the items of those of the subjects that have another node now."""
+        gone = Departures[S, T]([], [], [])
+        for node, counts in tuple(self._subjects.items()):
+            moved = {each for each in subjects if each in counts and node_of(each) != node}
+            if moved:
+                self._depart_from(node, moved, gone)
+        return gone
+
+    def _depart_from(self, node: int, moved: set[S], gone: Departures[S, T]) -> None:
+        begin = len(gone.items)
+        batch = self._in_flight.get(node)
+        if batch is not None:
+            gone.items.extend(item for item in batch.items if item.subject in moved)
+            batch.items = [item for item in batch.items if item.subject not in moved]
+            if not batch.items:
+                del self._in_flight[node]
+                gone.abandoned.append(node)
+        waiting = self._waiting.pop(node, deque())
+        gone.items.extend(item for item in waiting if item.subject in moved)
+        if left := deque(item for item in waiting if item.subject not in moved):
+            self._waiting[node] = left
+        self._uncount(node, gone.items[begin:])
+        if self._is_due(node):
+            gone.due.append(node)
+
+    def waiting(self, node: int) -> int:
+        """Returns how many items wait for the next request."""
+        return len(self._waiting.get(node, ()))
+
+    def _is_due(self, node: int) -> bool:
+        if node in self._in_flight or node in self._due or node not in self._waiting:
+            return False
+        self._due.add(node)
+        return True
+
+    def _uncount(self, node: int, items: list[NodeItem[S, T]]) -> None:
+        counts = self._subjects[node]
+        counts.subtract([item.subject for item in items])
+        for subject in {item.subject for item in items}:
+            if not counts[subject]:
+                del counts[subject]
+        if not counts:
+            del self._subjects[node]

@@ -35,6 +35,9 @@ class AcrossBrokers(Protocol):
     def log(self, log: ShardLog) -> ShardLog:
         """Returns a partition of ``__transaction_state`` as its coordinator writes it."""
 
+    def on_metadata_update(self, delta: Delta) -> None:
+        """Follows the leaders of changed partitions. The image shows them already."""
+
 
 class CoordinatorRole(Protocol):
     """What coordinators do differently in a cluster."""

@@ -62,7 +62,8 @@ class TransactionCoordinator:
         )
 
     def on_metadata_update(self, runtime: TransactionRuntime, delta: Delta) -> None:
-        """Ignores deleted topics: the next attempt to write their markers finds that the topics do not exist."""
+        """Passes on changed leaders. The next attempt to write a marker finds that a deleted topic does not exist."""
+        runtime.on_metadata_update(delta)
 
 
 TRANSACTIONS = TransactionCoordinator()

@@ -119,9 +119,11 @@ class OverdueMarkers(Protocol):
 
 
 class PendingMarkers:
-    """The markers of one decision. ``left``: the partitions without their marker.
+    """The markers of one decision. ``left``: the partitions without their marker. Each marker ends by itself, and one
+    that has failed is tried again while others are on their way.
 
-    ``is_delayed``: the coordinator knows that markers are late.
+    ``is_delayed``: the coordinator knows that markers are late. ``is_noted``: the runtime looks at the failed ones at
+    the end of this tick.
 
     A partition that knows newer epochs refuses this marker, and the transaction stays prepared. In Kafka it stays so
     for ever. From ``overdue_ms`` on, ``overdue`` may decide otherwise; without it, as in Kafka.
@@ -138,9 +140,17 @@ class PendingMarkers:
         self.markers = markers
         self.left = set(markers.partitions)
         self.is_delayed = False
+        self.is_noted = False
         self._is_cancelled = False
         self._refused: set[PartitionKey] = set()
         self._offline: set[PartitionKey] = set()
+        self._on_the_way: set[PartitionKey] = set()
+        """The partitions whose marker has no answer yet."""
+        self._is_writing = False
+        """Whether an attempt still sends markers."""
+        self._due_ms: int | None = None
+        """The time of the next attempt."""
+        self._is_due_for_refused = False
         self._refused_again_ms = 0
         self._overdue_ms = overdue_ms
         self._overdue = overdue
@@ -158,10 +168,23 @@ class PendingMarkers:
         """Ends all attempts: the shard was unloaded, or has announced the decision again."""
         self._is_cancelled = True
 
-    def retry_ms(self) -> int:
+    def next_attempt_ms(self, now_ms: int) -> int | None:
+        """Returns the time of an attempt for the partitions that have none on its way; None if there are none, or the
+        attempt is due already. For refused ones alone it is a late one, which an earlier one replaces."""
+        failed = self.left - self._on_the_way
+        is_for_refused = failed <= self._refused
+        if not failed or (self._due_ms is not None and (is_for_refused or not self._is_due_for_refused)):
+            return None
+        self._is_due_for_refused = is_for_refused
+        self._due_ms = now_ms + (self._writer.refused_retry_ms if is_for_refused else self._pause_ms())
+        return self._due_ms
+
+    def is_due(self, at_ms: int) -> bool:
+        """Whether the next attempt is that of this time."""
+        return self._due_ms == at_ms
+
+    def _pause_ms(self) -> int:
         """Returns the time until the next attempt. It grows, because a partition may be offline for days."""
-        if self.left <= self._refused:
-            return self._writer.refused_retry_ms
         if len(self.left) < self._left_before:
             self._attempts, self._left_before = 0, len(self.left)
         delay_ms = min(self._writer.retry_ms << self._attempts, MAX_RETRY_MS)
@@ -177,30 +200,30 @@ class PendingMarkers:
         return all(self._writer.load_end(partition) is None for partition in self._offline)
 
     def write(self, now_ms: int, on_end: Callable[[], None]) -> Generator[None, None, None]:
-        """Writes the missing markers in steps, and then calls ``on_end``. Waits for partitions that load."""
-        waiting = 1  # for the end of this generator
-        skipped = self._skipped(now_ms)
+        """Writes the missing markers in steps. Waits for partitions that load.
 
-        def count_down() -> None:
-            nonlocal waiting
-            waiting -= 1
-            if not waiting:
-                on_end()
+        Calls ``on_end`` when no marker is on its way any more. It also calls it after the steps if a marker has failed,
+        and at each later failure."""
+        self._is_writing, self._due_ms = True, None
+        on_the_way = self._on_the_way
+        left = self.left - self._skipped(now_ms)
 
         def note(partition: PartitionKey, code: ErrorCode) -> None:
+            on_the_way.discard(partition)
             self._note(partition, code)
-            count_down()
+            if not self._is_writing and (code is not ErrorCode.none or not on_the_way):
+                on_end()
 
         def write_marker(partition: PartitionKey, _: None = None) -> None:
             if not self._is_cancelled:
                 marker = self._marker_for(now_ms, partition)
                 self._writer.write_marker(partition, marker).then(partial(note, partition))
 
-        for partition in (yield from sorted_in_steps(self.left - skipped)):
+        for partition in (yield from sorted_in_steps(left - on_the_way if on_the_way else left)):
             if self._is_cancelled:
                 return
             if self._writer.exists(partition) and not self._is_ended(now_ms, partition):
-                waiting += 1
+                on_the_way.add(partition)
                 load_end = self._writer.load_end(partition)
                 if load_end is None:
                     write_marker(partition)
@@ -209,7 +232,9 @@ class PendingMarkers:
             else:
                 self.left.discard(partition)
             yield
-        count_down()
+        self._is_writing = False
+        if not on_the_way or len(on_the_way) < len(self.left):
+            on_end()
 
     def _skipped(self, now_ms: int) -> frozenset[PartitionKey]:
         """Returns the refused partitions whose next attempt is later."""

@@ -20,6 +20,7 @@ from odradek.transactions.shard import TransactionShard
 if TYPE_CHECKING:
     from odradek.broker.coordinators.kinds import AcrossBrokers
     from odradek.broker.partitions.transaction_verification import PartitionsOfTransactions
+    from odradek.catalog.delta import Delta
     from odradek.coordinator_runtime.shard_log import ShardLog
 
 R = TypeVar("R")
@@ -91,15 +92,19 @@ class TransactionRuntime(Runtime[TransactionShard]):
         if not pending.left:
             del self._pending[key]
             self.submit(index, MarkersWritten(transactional_id, pending.markers.producer))
-        else:  # a group coordinator that has failed begins its load in this tick
+        elif not pending.is_noted:  # a group coordinator that has failed begins its load in this tick
+            pending.is_noted = True  # many markers may fail in this tick
             self.call_soon(lambda: self._try_later(key, pending))
 
     def _try_later(self, key: tuple[int, str], pending: PendingMarkers) -> None:
         if self._pending.get(key) is not pending:
             return
+        pending.is_noted = False
         if pending.are_held():
             self._note_delay(key, pending)
-        self._call_at(self.clock() + pending.retry_ms(), lambda: self._write(key, pending))
+        at_ms = pending.next_attempt_ms(self.clock())
+        if at_ms is not None:
+            self._call_at(at_ms, lambda: self._write(key, pending) if pending.is_due(at_ms) else None)
 
     def _note_delay(self, key: tuple[int, str], pending: PendingMarkers) -> None:
         """Reports once that markers are late: the producer gets its reply."""
@@ -107,6 +112,11 @@ class TransactionRuntime(Runtime[TransactionShard]):
             pending.is_delayed = True
             index, transactional_id = key
             self.submit(index, MarkersDelayed(transactional_id, pending.markers.producer))
+
+    def on_metadata_update(self, delta: Delta) -> None:
+        """What waits for a former leader of a partition follows the next one. The image shows it already."""
+        if self._across is not None:
+            self._across.on_metadata_update(delta)
 
     def unmarked_partitions(self, transactional_id: str) -> Collection[PartitionKey] | None:
         """Returns the partitions that still need the marker of a decision; None if no decision is pending."""

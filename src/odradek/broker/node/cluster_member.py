@@ -327,7 +327,7 @@ class MemberRole:
         self.node.check_own_name(name)
 
     def across_brokers(self) -> ClusterTransactions:
-        return ClusterTransactions(self.node.catalog, self.node.node_id, self.peers)
+        return ClusterTransactions(self.node.catalog, self.node.node_id, self.peers, self.node.loop.call_soon)
 
     def overdue_markers(self) -> None:
         """Returns None: the marker of another coordinator may be that of a successor, whose decision counts."""

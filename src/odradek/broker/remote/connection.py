@@ -134,12 +134,18 @@ class RemoteNode:
         """Ends the connection. Requests without a reply get None."""
         self._is_closed = True
         self._end_attempt()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Ends all requests, which get None, and the connection. The next request opens another one."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-        for queue in (self._in_flight, self._waiting):
-            while queue:
-                queue.popleft().answer()
+        abandoned = [*self._in_flight, *self._waiting]
+        self._in_flight.clear()
+        self._waiting.clear()
+        for request in abandoned:
+            request.answer()
 
     # --- the connection -----------------------------------------------------------------------------------------
 

@@ -167,6 +167,13 @@ class Peers:
         """Returns how many connections to a node were opened for a channel: the number of the present one."""
         return self._node(node_id, channel).connections
 
+    def abandon(self, node_id: int, channel: Channel) -> None:
+        """Ends the requests of a channel to a node: they get None, and what has not left this node never does. Later
+        requests do not wait behind them, because they have another connection."""
+        node = self._nodes.get((node_id, channel))
+        if node is not None:
+            node.abandon()
+
     def close(self) -> None:
         """Ends all connections. Requests without a reply get None, and so do later ones."""
         self._is_closed = True

@@ -6,7 +6,8 @@ A lone broker has ``coordinators/remote_calls.LocalPartitions`` and ``transactio
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 from odradek.broker.remote.peers import Channel
 from odradek.broker.transactions.node_messages import (
@@ -20,7 +21,7 @@ from odradek.broker.transactions.node_messages import (
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import NO_NODE, TRANSACTION_TOPIC, PartitionKey
-from odradek.transactions.node_queues import NodeQueues
+from odradek.transactions.node_queues import NodeBatch, NodeItem, NodeQueues
 
 if TYPE_CHECKING:
     from typing import Protocol
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.catalog_view import CatalogView
     from odradek.broker.partitions.transaction_verification import PartitionsOfTransactions
     from odradek.broker.remote.node_request import NodeRequest, R
+    from odradek.catalog.delta import Delta
     from odradek.coordinator_runtime.shard_log import AppendResult, ShardLog
     from odradek.core.ids import EndTransactionMarker, ProducerIdentity
 
@@ -46,6 +48,9 @@ if TYPE_CHECKING:
         ) -> Deferred[R | None]:
             """Sends a request. The promise has None without a reply."""
 
+        def abandon(self, node_id: int, channel: Channel) -> None:
+            """Ends the requests of a channel to a node, without a reply, and their connection."""
+
 
 QUESTIONS = Channel("transactions", keeps_requests=False)
 MARKERS = Channel("markers", keeps_requests=False)
@@ -58,68 +63,145 @@ A = TypeVar("A")
 
 
 class ClusterTransactions:
-    """``kinds.AcrossBrokers``: transactions of a broker in a cluster. ``peers`` are the other brokers."""
+    """``kinds.AcrossBrokers``: transactions of a broker in a cluster. ``peers`` are the other brokers.
 
-    def __init__(self, catalog: CatalogView, node_id: int, peers: OtherBrokers) -> None:
-        self._catalog = catalog
-        self._node_id = node_id
+    ``call_soon`` runs a function at the end of the present tick."""
+
+    def __init__(
+        self,
+        catalog: CatalogView,
+        node_id: int,
+        peers: OtherBrokers,
+        call_soon: Callable[[Callable[[], None]], object],
+    ) -> None:
+        self._leaders = PartitionLeaders(catalog, node_id)
         self._peers = peers
+        self._call_soon = call_soon
+        self._questions: list[NodeQuestions[Any, Any]] = []
 
     def markers(self, local: WriteMarkers) -> WriteMarkers:
         """Returns what writes the markers of this broker's coordinator. ``local`` writes those for its own logs."""
-        return MarkersForLeaders(self._catalog, self._node_id, self._peers, local)
+        made = MarkersForLeaders(self._leaders, self._peers, self._call_soon, local)
+        self._questions.append(made.questions)
+        return made
 
     def partitions(self, local: LocalPartitions) -> PartitionsOfTransactions:
         """Returns what asks coordinators. ``local`` asks that of this broker."""
-        return PartitionsAtCoordinators(self._catalog, self._node_id, self._peers, local)
+        made = PartitionsAtCoordinators(self._leaders, self._peers, self._call_soon, local)
+        self._questions.append(made.questions)
+        return made
 
     def log(self, log: ShardLog) -> ShardLog:
         return InSyncLog(cast("ReplicatedShardLog", log))
 
+    def on_metadata_update(self, delta: Delta) -> None:
+        """What waits for a former leader goes to the next one."""
+        for each in self._questions:
+            each.on_metadata_update(delta)
 
-def _leader_of(catalog: CatalogView, partition: PartitionKey) -> int:
-    """Returns the leader of a partition; −1 if it has none, or does not exist."""
-    topic, index = partition
-    known = catalog.topic(topic)
-    return NO_NODE if known is None or not 0 <= index < known.partition_count else known.partitions[index].leader
+
+class PartitionLeaders:
+    """The leaders of partitions, as this broker has them now."""
+
+    def __init__(self, catalog: CatalogView, node_id: int) -> None:
+        self._catalog = catalog
+        self.node_id = node_id
+        """This broker."""
+
+    def of(self, partition: PartitionKey) -> int:
+        """Returns the leader of a partition; −1 if it has none, or does not exist."""
+        topic, index = partition
+        known = self._catalog.topic(topic)
+        return NO_NODE if known is None or not 0 <= index < known.partition_count else known.partitions[index].leader
+
+
+class QuestionKind(NamedTuple, Generic[Q, A]):
+    """``pack`` makes the request of some questions. ``answer`` returns the answer to one of them from the reply to all;
+    the reply is None if there was none. ``ask_here`` asks this broker. ``without_leader`` returns the answer if the
+    partition has no leader."""
+
+    channel: Channel
+    pack: Callable[[Iterable[Q]], NodeRequest[Any]]
+    answer: Callable[[Q, Any], A]
+    ask_here: Callable[[Q], Deferred[A]]
+    without_leader: Callable[[Q], A]
 
 
 class NodeQuestions(Generic[Q, A]):
-    """Questions to other brokers: those for the same broker go in one request, and each has its answer as a promise.
+    """Questions to the leaders of partitions: those for the same broker go in one request, and each has its answer as a
+    promise.
 
-    ``pack`` makes the request of some questions. ``answer`` returns the answer to one of them from the reply to all;
-    the reply is None if there was none.
+    A question whose partition gets another leader is asked there at once. The reply of the former leader does not count
+    for it. So a halted broker delays it for the time of its session, and not for that of a request.
     """
 
     def __init__(
         self,
+        leaders: PartitionLeaders,
         peers: OtherBrokers,
-        channel: Channel,
-        pack: Callable[[Iterable[Q]], NodeRequest[R]],
-        answer: Callable[[Q, R | None], A],
+        call_soon: Callable[[Callable[[], None]], object],
+        kind: QuestionKind[Q, A],
     ) -> None:
-        self._peers, self._channel = peers, channel
-        self._pack: Callable[[Iterable[Q]], NodeRequest[Any]] = pack
-        self._answer: Callable[[Q, Any], A] = answer
-        self._queues: NodeQueues[tuple[Q, Deferred[A]]] = NodeQueues()
+        self._leaders, self._peers, self._call_soon, self._kind = leaders, peers, call_soon, kind
+        self._queues: NodeQueues[PartitionKey, tuple[Q, Deferred[A]]] = NodeQueues()
+        self._changed: set[PartitionKey] = set()
 
-    def ask(self, node: int, key: Hashable, asked: Q, size: int = 1) -> Deferred[A]:
-        """``key``: no request has two questions with the same one. ``size``: of the question in its request."""
+    def ask(self, partition: PartitionKey, key: Hashable, asked: Q, size: int = 1) -> Deferred[A]:
+        """Asks the leader of a partition. ``key``: no request has two questions with the same one. ``size``: of the
+        question in its request."""
+        self._follow()
+        leader = self._leaders.of(partition)
+        if leader == self._leaders.node_id:
+            return self._kind.ask_here(asked)
         promise: Deferred[A] = Deferred()
-        self._send(node, self._queues.add(node, key, (asked, promise), size))
+        self._place(leader, NodeItem(partition, key, size, (asked, promise)))
         return promise
 
-    def _send(self, node: int, batch: list[tuple[Q, Deferred[A]]] | None) -> None:
+    def on_metadata_update(self, delta: Delta) -> None:
+        """Notes the changed partitions. Their questions follow when the publishers have the change, at the latest."""
+        if self._queues.is_empty:
+            return
+        if not self._changed:
+            self._call_soon(self._follow)
+        self._changed.update(delta.partitions)
+        for topic in delta.deleted.values():
+            self._changed.update((topic.name, index) for index in range(topic.partition_count))
+
+    def _follow(self) -> None:
+        """Asks the new leaders of changed partitions what waits for the former ones."""
+        if not self._changed:
+            return
+        changed, self._changed = self._changed, set()
+        gone = self._queues.depart(changed, self._leaders.of)
+        for node in gone.abandoned:
+            self._peers.abandon(node, self._kind.channel)
+        for node in gone.due:
+            self._call_soon(partial(self._send, node))
+        for item in gone.items:
+            self._place(self._leaders.of(item.subject), item)
+
+    def _place(self, leader: int, item: NodeItem[PartitionKey, tuple[Q, Deferred[A]]]) -> None:
+        asked, promise = item.value
+        if leader == NO_NODE:
+            promise.resolve(self._kind.without_leader(asked))
+        elif leader == self._leaders.node_id:
+            self._kind.ask_here(asked).then(promise.resolve)
+        elif self._queues.add(leader, item):
+            self._call_soon(partial(self._send, leader))
+
+    def _send(self, node: int) -> None:
+        batch = self._queues.take(node)
         if batch is None:
             return
-        request = self._pack(each for each, _ in batch)
+        request = self._kind.pack(item.value[0] for item in batch.items)
+        self._peers.send(node, request, channel=self._kind.channel).then(partial(self._end, batch))
 
-        def on_reply(reply: Any) -> None:
-            self._send(node, self._queues.end(node))
-            for each, promise in batch:
-                promise.resolve(self._answer(each, reply))
-
-        self._peers.send(node, request, channel=self._channel).then(on_reply)
+    def _end(self, batch: NodeBatch[PartitionKey, tuple[Q, Deferred[A]]], reply: Any) -> None:
+        if self._queues.end(batch):
+            self._call_soon(partial(self._send, batch.node))
+        for item in batch.items:
+            asked, promise = item.value
+            promise.resolve(self._kind.answer(asked, reply))
 
 
 class PartitionsAtCoordinators:
@@ -128,34 +210,39 @@ class PartitionsAtCoordinators:
     Without a reply the code is NETWORK_EXCEPTION, as in Kafka.
     """
 
-    def __init__(self, catalog: CatalogView, node_id: int, peers: OtherBrokers, local: LocalPartitions) -> None:
-        self._catalog = catalog
-        self._node_id = node_id
+    def __init__(
+        self,
+        leaders: PartitionLeaders,
+        peers: OtherBrokers,
+        call_soon: Callable[[Callable[[], None]], object],
+        local: LocalPartitions,
+    ) -> None:
         self._local = local
-        self._questions: NodeQuestions[AskedPartitions, _Codes] = NodeQuestions(peers, QUESTIONS, question, _answer)
+        self.questions: NodeQuestions[AskedPartitions, _Codes] = NodeQuestions(
+            leaders, peers, call_soon, QuestionKind(QUESTIONS, question, _answer, self._ask_here, _without_coordinator)
+        )
 
     def add(
         self, transactional_id: str, producer: ProducerIdentity, partitions: Collection[PartitionKey]
     ) -> Deferred[_Codes]:
-        return self._ask(AskedPartitions(transactional_id, producer, partitions, adds=True), self._local.add)
+        return self._ask(AskedPartitions(transactional_id, producer, partitions, adds=True))
 
     def verify(
         self, transactional_id: str, producer: ProducerIdentity, partitions: Collection[PartitionKey]
     ) -> Deferred[_Codes]:
-        return self._ask(AskedPartitions(transactional_id, producer, partitions, adds=False), self._local.verify)
+        return self._ask(AskedPartitions(transactional_id, producer, partitions, adds=False))
 
-    def _ask(
-        self,
-        asked: AskedPartitions,
-        ask_here: Callable[[str, ProducerIdentity, Collection[PartitionKey]], Deferred[_Codes]],
-    ) -> Deferred[_Codes]:
-        index = self._local.partition_of(asked.transactional_id)
-        node = _leader_of(self._catalog, (TRANSACTION_TOPIC, index))
-        if node == self._node_id:
-            return ask_here(asked.transactional_id, asked.producer, asked.partitions)
-        if node == NO_NODE:
-            return Deferred.of(dict.fromkeys(asked.partitions, ErrorCode.coordinator_not_available))
-        return self._questions.ask(node, asked.transactional_id, asked, len(asked.partitions))
+    def _ask(self, asked: AskedPartitions) -> Deferred[_Codes]:
+        coordinated = TRANSACTION_TOPIC, self._local.partition_of(asked.transactional_id)
+        return self.questions.ask(coordinated, asked.transactional_id, asked, len(asked.partitions))
+
+    def _ask_here(self, asked: AskedPartitions) -> Deferred[_Codes]:
+        call = self._local.add if asked.adds else self._local.verify
+        return call(asked.transactional_id, asked.producer, asked.partitions)
+
+
+def _without_coordinator(asked: AskedPartitions) -> _Codes:
+    return dict.fromkeys(asked.partitions, ErrorCode.coordinator_not_available)
 
 
 def _answer(asked: AskedPartitions, reply: CodesById | ErrorCode | None) -> _Codes:
@@ -172,26 +259,33 @@ def _answer(asked: AskedPartitions, reply: CodesById | ErrorCode | None) -> _Cod
 class MarkersForLeaders:
     """``WriteMarkers``: sends markers to the leaders of their partitions.
 
-    Each attempt looks the leader up. Without a leader the code is NOT_LEADER_OR_FOLLOWER, and without a reply
-    NETWORK_EXCEPTION: then the marker may be written, and another attempt repeats it.
+    Each attempt looks the leader up, and follows it while it waits. Without a leader the code is
+    NOT_LEADER_OR_FOLLOWER, and without a reply NETWORK_EXCEPTION: then the marker may be written, and another attempt
+    repeats it.
     """
 
     reply_ms: int | None = REPLY_MS
 
-    def __init__(self, catalog: CatalogView, node_id: int, peers: OtherBrokers, local: WriteMarkers) -> None:
-        self._catalog = catalog
-        self._node_id = node_id
+    def __init__(
+        self,
+        leaders: PartitionLeaders,
+        peers: OtherBrokers,
+        call_soon: Callable[[Callable[[], None]], object],
+        local: WriteMarkers,
+    ) -> None:
+        self._leaders = leaders
         self._local = local
         self.retry_ms, self.refused_retry_ms = local.retry_ms, local.refused_retry_ms
-        self._questions: NodeQuestions[PartitionMarker, ErrorCode] = NodeQuestions(
-            peers, MARKERS, markers_request, _marker_code
-        )
+        self.questions: NodeQuestions[PartitionMarker, ErrorCode] = NodeQuestions(
+            leaders, peers, call_soon,
+            QuestionKind(MARKERS, markers_request, _marker_code, self._write_here, _without_partition_leader),
+        )  # fmt: skip
 
     def exists(self, partition: PartitionKey) -> bool:
         return self._local.exists(partition)
 
     def load_end(self, partition: PartitionKey) -> Deferred[None] | None:
-        is_here = _leader_of(self._catalog, partition) == self._node_id
+        is_here = self._leaders.of(partition) == self._leaders.node_id
         return self._local.load_end(partition) if is_here else None
 
     def is_offline(self, partition: PartitionKey, code: ErrorCode) -> bool:
@@ -199,12 +293,14 @@ class MarkersForLeaders:
         return code is not ErrorCode.none
 
     def write_marker(self, partition: PartitionKey, marker: EndTransactionMarker) -> Deferred[ErrorCode]:
-        leader = _leader_of(self._catalog, partition)
-        if leader == self._node_id:
-            return self._local.write_marker(partition, marker)
-        if leader == NO_NODE:
-            return Deferred.of(ErrorCode.not_leader_or_follower)
-        return self._questions.ask(leader, (marker.producer_id, partition), PartitionMarker(partition, marker))
+        return self.questions.ask(partition, (marker.producer_id, partition), PartitionMarker(partition, marker))
+
+    def _write_here(self, asked: PartitionMarker) -> Deferred[ErrorCode]:
+        return self._local.write_marker(*asked)
+
+
+def _without_partition_leader(asked: PartitionMarker) -> ErrorCode:
+    return ErrorCode.not_leader_or_follower
 
 
 def _marker_code(asked: PartitionMarker, reply: CodesByProducer | None) -> ErrorCode:

@@ -484,3 +484,37 @@ def test_a_marker_that_is_fenced_after_the_end_of_its_term_is_no_error(caplog: p
             pending.cancel()
         writer.answers.pop().resolve(ErrorCode.transaction_coordinator_fenced)
         assert bool(caplog.records) is not ends
+
+
+def test_a_failed_marker_is_tried_again_while_another_one_has_no_answer() -> None:
+    writer, ends = LateWriter(), []
+    pending = PendingMarkers(
+        writer, Markers("t", ProducerIdentity(1000, 1), True, frozenset([A, B]), 2, 0), 3, 1 << 40, None
+    )
+    list(pending.write(0, lambda: ends.append(sorted(pending.left))))
+    assert ends == [], "both are on their way"
+    slow, failed = writer.answers
+    failed.resolve(ErrorCode.not_leader_or_follower)
+    assert ends == [[A, B]]
+    assert pending.next_attempt_ms(0) == RETRY_MS
+    assert pending.next_attempt_ms(0) is None, "an attempt is due already"
+    list(pending.write(RETRY_MS, lambda: ends.append(sorted(pending.left))))
+    assert len(writer.answers) == 3, "only the failed one is written again"
+    writer.answers[2].resolve(ErrorCode.none)
+    assert pending.left == {A}
+    slow.resolve(ErrorCode.none)
+    assert ends[-1] == []
+
+
+def test_a_failed_marker_does_not_wait_for_the_late_attempt_of_a_refused_one() -> None:
+    writer = LateWriter()
+    pending = PendingMarkers(
+        writer, Markers("t", ProducerIdentity(1000, 1), True, frozenset([A, B]), 2, 0), 3, 1 << 40, None
+    )
+    list(pending.write(0, lambda: None))
+    writer.answers[0].resolve(ErrorCode.invalid_producer_epoch)
+    assert pending.next_attempt_ms(0) == REFUSED_RETRY_MS
+    writer.answers[1].resolve(ErrorCode.network_exception)
+    assert pending.next_attempt_ms(10) == 10 + RETRY_MS
+    assert not pending.is_due(REFUSED_RETRY_MS)
+    assert pending.is_due(10 + RETRY_MS)

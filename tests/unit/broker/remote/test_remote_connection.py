@@ -321,6 +321,31 @@ def test_the_end_answers_all_requests_and_refuses_late_connections(near: Near) -
     assert len(near.dialer.attempts_ms) == 1
 
 
+def test_abandoned_requests_end_and_later_ones_have_another_connection(near: Near) -> None:
+    near.send("a")
+    first = near.dialer.accept()
+    near.send("b")
+    near.node.abandon()
+    assert (near.answers, first.is_open) == ([("a", None), ("b", None)], False)
+    near.send("c")
+    assert len(near.dialer.attempts_ms) == 2, "at once"
+    first.reply(1, 25)
+    second = near.dialer.accept()
+    second.reply(second.numbers[0], 7)
+    assert near.answers[2:] == [("c", 7)], "the reply to an abandoned request is not read"
+
+
+def test_requests_that_wait_for_a_connection_can_be_abandoned(near: Near) -> None:
+    near.send("a")
+    near.node.abandon()
+    assert near.answers == [("a", None)]
+    near.send("b")
+    far = near.dialer.accept()
+    assert len(far.numbers) == 1
+    far.reply(far.numbers[0])
+    assert near.answers[1:] == [("b", 0)]
+
+
 def test_a_node_that_is_starting_is_not_named(near: Near, caplog: pytest.LogCaptureFixture) -> None:
     near.send("a")
     for _ in range(3):
