@@ -65,7 +65,7 @@ def proof(*operations: ClientOperation | None) -> tuple[ClientOperation, ...]:
 def merged(found: Iterable[Anomaly]) -> list[Anomaly]:
     """Returns one anomaly of each name and subject, the first with the shortest proof, in the order of ``NAMES``."""
     groups: dict[tuple[str, str], list[Anomaly]] = {}
-    for one in found:
+    for one in dict.fromkeys(found):  # two checks may find the same
         groups.setdefault((one.name, one.subject), []).append(one)
     return [_shortest(groups[key]) for key in sorted(groups, key=lambda key: (NAMES.index(key[0]), key[1]))]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 
 from odradek.consistency.anomalies import Anomaly, merged
 from odradek.consistency.client_history import ClientHistory
@@ -12,18 +13,40 @@ from odradek.consistency.partition_records import RecordTable
 from odradek.consistency.polls import poll_anomalies
 from odradek.consistency.records import record_anomalies
 from odradek.consistency.transactions import Decisions
+from odradek.core.counts import counted
 
 
-def find_anomalies(history: ClientHistory) -> list[Anomaly]:
-    """Returns what must not be in a history: for each name and subject the anomaly with the shortest proof."""
-    return merged(_all(history))
+def find_anomalies(history: ClientHistory, step: Callable[[str], None] = lambda label: None) -> list[Anomaly]:
+    """Returns what must not be in a history: for each name and subject the anomaly with the shortest proof.
+
+    ``step`` is called with what is checked next."""
+    return merged(_all(history, step))
 
 
-def _all(history: ClientHistory) -> Iterator[Anomaly]:
+def unchecked(history: ClientHistory) -> list[str]:
+    """Returns what the checks leave open, one line for each reason."""
+    found = []
+    registers = {one.register for one in history.commits if one.transaction is not None and one.outcome != "failed"}
+    at_once = Counter(one.register for one in history.fetches if one.outcome == "done" and not one.is_stable)
+    for group, topic, partition in sorted(registers & at_once.keys()):
+        count = counted(at_once[group, topic, partition], "fetched offset")
+        found.append(f'{count} of {group} {topic}-{partition} without "stable": how soon they show a transaction')
+    done = [one for one in history.sends if one.outcome == "done"]
+    if weak := sum(not one.acks_all for one in done):
+        found.append(f'{counted(weak, "send")} without acks "all": whether the records are lost')
+    if nowhere := sum(one.acks_all and not one.is_acknowledged for one in done):
+        found.append(f"{counted(nowhere, 'send')} without a partition and an offset: whether the records are lost")
+    if unseen := sum(value is None for poll in history.polls for _, value in poll.records):
+        found.append(f"{counted(unseen, 'polled record')} without a value: of which send they are")
+    return found
+
+
+def _all(history: ClientHistory, step: Callable[[str], None]) -> Iterator[Anomaly]:
+    step(f"{len(history.sends):,} sends and {len(history.polls):,} polls")
     table = RecordTable(history.sends, history.polls, history.ends)
     decisions = Decisions(history.transaction_ends, history.polls, table.sends)
     table.index(decisions)
     yield from record_anomalies(table, decisions)
     yield from poll_anomalies(history.polls, history.positions, table, decisions)
     yield from latest_anomalies(history.ends, table)
-    yield from commit_anomalies(history.commits, history.fetches, decisions)
+    yield from commit_anomalies(history.commits, history.fetches, decisions, step)

@@ -57,15 +57,17 @@ def history_of(lines: Iterable[tuple[str, str]]) -> ClientHistory:
 
 
 class HistoryReader:
-    """Reads line after line; ``end`` checks that the times of all lines fit together."""
+    """Reads line after line; ``end`` checks that the times of all lines fit together. ``count``: the lines so far."""
 
     def __init__(self) -> None:
+        self.count = 0
         self._history = ClientHistory()
 
     def take(self, place: str, line: str) -> None:
         """Reads one line; ``place`` is what messages call it. An empty line is no operation. Raises HistoryRefused."""
         if not line.strip():
             return
+        self.count += 1
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
@@ -80,6 +82,8 @@ class HistoryReader:
     def end(self) -> ClientHistory:
         """Returns all operations. Raises HistoryRefused if their times contradict one another."""
         history = self._history
+        if not len(history):
+            raise HistoryRefused("no operation: write one line for each call of a client")
         _check_values(history)
         _check_polls(history)
         _check_causes(history)
@@ -97,6 +101,8 @@ class HistoryReader:
         found = {name: _value(row, name, rule) for name, rule in form.fields.items()}
         if found.get("offset") is None and outcome == "done" and kind in ("commit", "list_offsets"):
             raise _Wrong(f"{kind} has no offset")
+        if kind == "send" and outcome == "failed" and found["offset"] is not None:
+            raise _Wrong("a failed send has no offset: its record was not written")
         if kind in ("list_offsets", "poll") and outcome != "done":
             return  # nothing was seen
         made = form.make(place, _value(row, "client", _TEXT), start, end, outcome, **found)

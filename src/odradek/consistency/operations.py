@@ -100,9 +100,12 @@ class PolledRecords(PartitionOperation):
         if not self.records:
             return f"poll {name}: nothing, position {self.position}"
         first, last = self.records[0], self.records[-1]
+        after = "" if self.position in (None, last[0] + 1) else f", position {self.position}"
         if len(self.records) == 1:
-            return f"poll {name}: offset {first[0]} {first[1]!r}"
-        return f"poll {name}: {len(self.records)} records, offset {first[0]} {first[1]!r} to {last[0]} {last[1]!r}"
+            return f"poll {name}: offset {first[0]} {first[1]!r}{after}"
+        return (
+            f"poll {name}: {len(self.records)} records, offset {first[0]} {first[1]!r} to {last[0]} {last[1]!r}{after}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,10 @@ class _PolledPartition:
             self._position = max(self._position or 0, offset + 1)
             self._since = poll
         if poll.position is not None:
+            if self._position is not None and poll.position < self._position:
+                text = f"the position was {self._position}, and then {poll.position}"
+                yield Anomaly(REPEATED, str(self._where), text, proof(self._since, poll))
+                self._position = poll.position
             yield from self._gap(poll.position, poll)
             self._position = max(self._position or 0, poll.position)
 

@@ -18,11 +18,13 @@ With many clients and many writes without an answer, the states may still be too
 for each value. If one is left at the end, there is an order. If none is left at some operation, a part of the
 operations before it, which is small enough for a pass that keeps all states, has to prove the contradiction. Without
 such a part, the next pass keeps more states; the last one keeps all.
+
+If no two writes have one value, ``value_zones`` decides in place of the search.
 """
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -30,7 +32,7 @@ from itertools import product
 from math import inf
 from typing import NamedTuple
 
-Value = int | None
+from odradek.consistency.value_zones import Value, have_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +209,13 @@ def smallest_contradiction(operations: Sequence[RegisterOperation], initial: Val
     """Returns a part of operations that are not linearizable, from which nothing can be left out; in order of begin.
 
     A read stays together with all writes that may be its source. So the part alone proves the contradiction."""
+    if (is_right := have_order(operations, initial)) is not None:
+        if is_right:
+            return []
+        ends = sorted(one for one in range(len(operations)) if operations[one].end < inf)
+        ends.sort(key=lambda one: operations[one].end)
+        at = bisect_left(ends, 1, key=lambda one: not have_order(_until(operations[one], operations), initial))
+        return _smallest_until(operations[ends[at]], operations, initial, None)
     for width in WIDTHS:
         failed = _Search(operations, initial, width).run()
         if failed is None:
@@ -216,15 +225,20 @@ def smallest_contradiction(operations: Sequence[RegisterOperation], initial: Val
     raise AssertionError(f"no part proves a contradiction of {len(operations)} operations")
 
 
-def _smallest_until(
-    last: RegisterOperation, operations: Sequence[RegisterOperation], initial: Value, width: int | None
-) -> list[RegisterOperation]:
-    """Returns a part that proves that there is no order until the end of an operation; nothing if none was found."""
-    before = [
+def _until(last: RegisterOperation, operations: Iterable[RegisterOperation]) -> list[RegisterOperation]:
+    """Returns what had happened when an operation ended. A write that goes on may still take effect at any time."""
+    return [
         replace(one, end=inf) if one.end > last.end else one
         for one in operations
         if one.start <= last.end and (one.is_write or one.end <= last.end)
     ]
+
+
+def _smallest_until(
+    last: RegisterOperation, operations: Sequence[RegisterOperation], initial: Value, width: int | None
+) -> list[RegisterOperation]:
+    """Returns a part that proves that there is no order until the end of an operation; nothing if none was found."""
+    before = _until(last, operations)
     sources: defaultdict[Value, list[RegisterOperation]] = defaultdict(list)
     for one in before:
         if one.is_write:
@@ -241,8 +255,12 @@ def _smallest_until(
 
     def proves(kept: Sequence[RegisterOperation], limit: int) -> bool:
         part = part_of(kept)
+        if len(part) >= limit:
+            return False
+        if (is_right := have_order(part, initial)) is not None:
+            return not is_right
         search = _Search(part, initial, None if width is None else max(width, LEAST_OF_PART))
-        return len(part) < limit and search.run() is not None and search.is_complete
+        return search.run() is not None and search.is_complete
 
     candidates = sorted((one for one in before if one.end < inf), key=lambda one: -one.end)
     size = 1

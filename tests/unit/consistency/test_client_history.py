@@ -75,6 +75,7 @@ def test_times_that_contradict_one_another_are_refused(rows: tuple[Any, ...], me
         (SEND | {"partition": True}, "partition is true: give a whole number from 0 on, or null"),
         (SEND | {"start": "now"}, 'start is "now": give a number'),
         ('{"op": "send", "client": "p", "start": NaN, "end": 2}', "start is NaN: give a number"),
+        (SEND | {"value": "b", "outcome": "failed"}, "a failed send has no offset: its record was not written"),
         (SEND | {"acks": 2}, 'acks is 2: give "all", -1, 0 or 1'),
         (SEND | {"outcome": "ok"}, 'outcome is "ok": give one of done, failed, unknown'),
         (COMMIT | {"attempts": 0}, "attempts is 0: give a whole number from 1 to 1000"),
@@ -88,3 +89,7 @@ def test_a_line_that_is_no_operation_is_refused(row: Any, message: str) -> None:
 
 def test_a_value_is_sent_once() -> None:
     assert refusal(SEND, SEND) == "line 2: value 'a' was sent before (line 1): give each record its own value"
+
+
+def test_a_history_without_operations_is_refused() -> None:
+    assert refusal("", "\n") == "no operation: write one line for each call of a client"

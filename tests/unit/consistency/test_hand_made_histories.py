@@ -52,3 +52,27 @@ def test_equal_findings_are_one_with_a_count() -> None:
         "repeated poll: t-0: offset 2 ('c') was polled, and the position was 4 (and 2 more like it)",
         "  line 1  1.000…2.000  c  poll t-0: 4 records, offset 3 'd' to 0 'a'",
     ]
+
+
+def test_one_pair_of_records_is_counted_once() -> None:
+    """Two checks find it: by the numbers, and by the times."""
+    send = {"op": "send", "client": "p", "topic": "t", "partition": 0, "idempotent": True}
+    rows = [
+        send | {"start": 0, "end": 1, "value": "a", "offset": 5, "number": 0},
+        send | {"start": 2, "end": 3, "value": "b", "offset": 4, "number": 1},
+    ]
+    (found,) = find_anomalies(history_from(rows))
+    assert (found.name, found.more) == ("broken order of a producer", 0)
+
+
+def test_the_proof_by_a_position_shows_it() -> None:
+    rows = [
+        {"op": "send", "client": "p", "start": 0, "end": 1, "topic": "t", "partition": 0, "value": "b", "offset": 1},
+        {"op": "poll", "client": "c", "start": 2, "end": 3, "topic": "t", "partition": 0, "records": [[0, "a"]],
+         "position": 2},
+    ]  # fmt: skip
+    (found,) = find_anomalies(history_from(rows))
+    assert (found.name, found.lines()[-1]) == (
+        "lost write",
+        "  line 2  2.000…3.000  c  poll t-0: offset 0 'a', position 2",
+    )

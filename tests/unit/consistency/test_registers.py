@@ -11,7 +11,8 @@ from math import inf
 
 import pytest
 
-from odradek.consistency.registers import RegisterOperation, first_contradiction, smallest_contradiction
+from odradek.consistency.registers import RegisterOperation, _Search, first_contradiction, smallest_contradiction
+from odradek.consistency.value_zones import have_order
 
 HISTORIES = 4_000
 
@@ -61,6 +62,47 @@ def test_the_search_agrees_with_one_that_tries_every_order() -> None:
     assert HISTORIES * 0.1 < sum(results) < HISTORIES * 0.9, "both answers have to be frequent"
 
 
+def test_zones_agree_with_all_orders() -> None:
+    """Histories in which no two writes have one value; the writes that nobody reads may have any."""
+    results = []
+    for seed in range(HISTORIES):
+        dice = random.Random(seed)
+        operations = [
+            replace(one, value=number + 1) if one.is_write else one for number, one in enumerate(small_history(dice))
+        ]
+        operations = [
+            one
+            if one.is_write
+            else replace(one, value=dice.choice([None, *(o.value for o in operations if o.is_write)]))
+            for one in operations
+        ]
+        found = have_order(operations, None)
+        assert found is is_linearizable(operations), (seed, operations)
+        results.append(found)
+    assert HISTORIES * 0.1 < sum(results) < HISTORIES * 0.9, "both answers have to be frequent"
+
+
+def test_zones_do_not_decide_if_two_writes_have_a_value_that_is_read() -> None:
+    write, read = RegisterOperation(True, 1, 0, inf), RegisterOperation(False, 1, 5, 6)
+    assert have_order([write, replace(write, start=1), read], None) is None
+    assert have_order([write, replace(write, end=2), read], None) is None
+    assert have_order([write, replace(write, start=1)], None) is True
+
+
+def test_few_states_prove_only_what_all_states_prove() -> None:
+    """A pass with a state for each value finds an order only if there is one, and a contradiction only if it left no
+    state out."""
+    left_out = 0
+    for seed in range(HISTORIES):
+        operations = small_history(random.Random(seed))
+        search = _Search(operations, None, 1)
+        is_right = search.run() is None
+        if is_right or search.is_complete:
+            assert is_right is is_linearizable(operations), seed
+        left_out += not search.is_complete
+    assert left_out > 20
+
+
 def is_proof(part: list[RegisterOperation], operations: list[RegisterOperation]) -> bool:
     """Returns whether a part shows a contradiction whatever else happened: no order fits, and each write that a read
     may have seen is there, or another one that came between them."""
@@ -104,7 +146,7 @@ def test_hardly_a_proof_could_be_shorter() -> None:
     assert sum(excess) <= len(excess) * 0.02
 
 
-def true_register(clients: int, unknown: float, count: int) -> list[RegisterOperation]:
+def true_register(clients: int, unknown: float, count: int, values: int = 1_000) -> list[RegisterOperation]:
     """What clients see of a register that is right. Some writes have no answer."""
     dice = random.Random(clients)
     begins = [(0.0, client) for client in range(clients)]
@@ -120,7 +162,7 @@ def true_register(clients: int, unknown: float, count: int) -> list[RegisterOper
     found = []
     for number, (_, is_write, start, end) in enumerate(sorted(effects)):
         if is_write:
-            written = dice.randrange(1_000)
+            written = dice.randrange(values)
             value = written if end < inf or dice.random() < 0.5 else value
             found.append(RegisterOperation(True, written, start, end, number))
         else:
@@ -136,6 +178,25 @@ def test_100_000_operations_are_checked_in_seconds(clients: int) -> None:
     begun = time.process_time()
     assert first_contradiction(operations) is None
     assert time.process_time() - begun < 10 * clients
+
+
+@pytest.mark.parametrize(("clients", "unknown", "values"), [(20, 0.05, 20), (40, 0.2, 10**9)])
+def test_many_clients_with_unknown_outcomes_are_checked_in_seconds(clients: int, unknown: float, values: int) -> None:
+    operations = true_register(clients, unknown, 4_000, values)
+    begun = time.process_time()
+    assert smallest_contradiction(operations) == []
+    assert time.process_time() - begun < 15
+
+
+def test_a_lost_write_of_many_clients_is_proved_in_seconds() -> None:
+    operations = true_register(40, 0.2, 4_000, 10**9)
+    old = next(one for one in operations if one.is_write and one.end < inf)
+    late = max(one.start for one in operations) * 0.9
+    operations.append(RegisterOperation(False, old.value, late, late + 0.1, "wrong"))
+    begun = time.process_time()
+    found = smallest_contradiction(operations)
+    assert time.process_time() - begun < 15
+    assert (len(found), found[-1].key) == (2, "wrong")
 
 
 def test_one_wrong_read_of_100_000_operations_is_proved_by_two() -> None:

@@ -22,7 +22,10 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 @app.command(name="check-history", epilog=EPILOG, context_settings=CONTEXT)
 def check_history(
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILE...", help="JSON lines, one operation each; together one history.")
+        list[Path],
+        typer.Argument(
+            metavar="FILE...", help="JSON lines, one operation each; together one history. -: standard input."
+        ),
     ],
     *,
     as_json: AsJson = False,
