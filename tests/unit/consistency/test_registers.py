@@ -63,7 +63,7 @@ def test_the_search_agrees_with_one_that_tries_every_order() -> None:
 
 
 def test_zones_agree_with_all_orders() -> None:
-    """Histories in which no two writes have one value; the writes that nobody reads may have any."""
+    """Histories in which no two writes have one value; a write that no read has may have any."""
     results = []
     for seed in range(HISTORIES):
         dice = random.Random(seed)
