@@ -349,7 +349,7 @@ class RecordedMember(RecordedReader):
 
     def assigned(self, partitions: Iterable[int]) -> None:
         for number in partitions:
-            self.record("assign", time.time(), topic=self.topic, partition=number, offset=None)
+            self.record("assign", time.time(), topic=self.topic, partition=number, offset=None, group=self.group)
 
     def committed(self, start: float, offsets: dict[int, int], outcome: str) -> None:
         for partition, offset in offsets.items():

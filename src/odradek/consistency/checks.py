@@ -12,6 +12,7 @@ from odradek.consistency.latest_offsets import latest_anomalies
 from odradek.consistency.partition_records import RecordTable
 from odradek.consistency.polls import poll_anomalies
 from odradek.consistency.records import record_anomalies
+from odradek.consistency.resumptions import resumption_anomalies
 from odradek.consistency.transactions import Decisions
 from odradek.core.counts import counted
 
@@ -48,5 +49,6 @@ def _all(history: ClientHistory, step: Callable[[str], None]) -> Iterator[Anomal
     table.index(decisions)
     yield from record_anomalies(table, decisions)
     yield from poll_anomalies(history.polls, history.positions, table, decisions)
+    yield from resumption_anomalies(history.positions, history.polls, history.commits, decisions, table)
     yield from latest_anomalies(history.ends, table)
     yield from commit_anomalies(history.commits, history.fetches, decisions, step)

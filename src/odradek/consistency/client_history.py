@@ -194,7 +194,7 @@ _FORMS = {
     "poll": _Form(_polled, "polls", _PARTITION | {
         "records": _RECORDS, "position": _MAYBE_COUNT, "isolation": _ISOLATION,
     }),
-    "assign": _Form(SetPosition, "positions", _PARTITION | {"offset": _MAYBE_COUNT}),
+    "assign": _Form(SetPosition, "positions", _PARTITION | {"offset": _MAYBE_COUNT, "group": _MAYBE_TEXT}),
     "commit": _Form(CommittedOffset, "commits", {"group": _TEXT} | _PARTITION | {
         "offset": _COUNT, "transaction": _MAYBE_TEXT, "attempts": _ATTEMPTS,
     }),

@@ -110,14 +110,17 @@ class PolledRecords(PartitionOperation):
 
 @dataclass(frozen=True, slots=True)
 class SetPosition(PartitionOperation):
-    """An assignment, a seek or a reset. ``offset``: the position afterwards; None if it is not known."""
+    """An assignment, a seek or a reset. ``offset``: the position afterwards; None if it is not known. ``group``: the
+    position is the committed offset of this group."""
 
     kind = "assign"
     offset: int | None
+    group: str | None = None
 
     def describe(self) -> str:
         at = "an unknown position" if self.offset is None else f"position {self.offset}"
-        return f"assign {self.topic}-{self.partition}: {at}"
+        of = f" of {self.group}" if self.group else ""
+        return f"assign {self.topic}-{self.partition}{of}: {at}"
 
 
 @dataclass(frozen=True, slots=True)
