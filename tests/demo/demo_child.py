@@ -92,7 +92,7 @@ STEPS: dict[str, Callable[[int], None]] = {
     "interrupted": lambda n: while_publishing(interrupt),
     "publishing": lambda n: while_publishing(die),
     "table-written": lambda n: after(lake.Lake, "add", n),  # Spark has not marked the micro-batch as complete
-    "staged": lambda n: before(lake.ParquetTable, "add_staged", n),  # no file of the micro-batch is in the table
+    "staged": lambda n: before(lake.ParquetTable, "_finish", n),  # no file of the micro-batch is in the table
     "moving-in": before_file,  # the micro-batch has its manifest, and some of its files are in the table
     "rewind-noted": lambda n: before(single_reset, "execute_rewind", n),
     "rewound": lambda n: after(single_reset, "execute_rewind", n),

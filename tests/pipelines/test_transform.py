@@ -154,6 +154,10 @@ def test_each_record_becomes_a_row_once(
         ),
         (COPY, r"value attribute unsupported type struct<.*to_json\(value\)"),
         ("SELECT CAST(key AS string) AS value, 'x' AS partition FROM records", "partition attribute unsupported type"),
+        (
+            "SELECT key, key AS value FROM records UNION ALL SELECT key, key AS value FROM records",
+            "the query reads records 2 times, and a transform reads its records once",
+        ),
     ):
         with pytest.raises(ConfigError, match=says):
             transform(bootstrap, spark=spark, **given, sql=wrong)

@@ -48,7 +48,7 @@ from odradek.pipelines.queries import run_query, spark_failures
 from odradek.pipelines.sources import Source, TopicLag, check_topics, with_short_timeouts
 from odradek.pipelines.tables.run_progress import Watch
 from odradek.pipelines.topic_writer import sending_options
-from odradek.pipelines.transforms.step import TransformStep, check_rows, step_of
+from odradek.pipelines.transforms.step import TransformStep, check_one_read, check_rows, step_of
 from odradek.pipelines.values.arguments import about
 from odradek.pipelines.values.formats import Framing, ValueFormat
 from odradek.pipelines.values.record_values import Values, read_schema, read_writer_schemas
@@ -286,6 +286,7 @@ def _run_query(
         started = time.monotonic()
         rows = job.step.rows(source.stream(spark))
         check_rows(rows, write.options)
+        check_one_read(rows)
         remove_unfinished_plan(checkpoint)
         remove_sums_without_files(checkpoint)
         run_query(rows, add, checkpoint.spark_uri, trigger=trigger, stop=stop)

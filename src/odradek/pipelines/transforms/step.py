@@ -104,6 +104,20 @@ def check_rows(rows: DataFrame, writing: WriteOptions) -> None:
         raise ConfigError(f"{error}{hint}") from None
 
 
+def check_one_read(rows: DataFrame) -> None:
+    """Raises ConfigError if the rows read the records more than once: Spark would make a source of each read, and
+    write that into the checkpoint, with which no other query could go on. Sessions of Spark Connect do not show it."""
+    if not hasattr(rows, "_jdf"):
+        return
+    leaves = rows._jdf.queryExecution().analyzed().collectLeaves()
+    reads = sum(leaves.apply(number).isStreaming() for number in range(leaves.size()))
+    if reads > 1:
+        raise ConfigError(
+            f"the query reads {VIEW} {reads} times, and a transform reads its records once: make several rows of a"
+            f" record with explode, for example SELECT key, explode(array(a, b)) AS value FROM {VIEW}"
+        )
+
+
 def step_of(values: Values, on_bad: str, sql: str | None, function: object) -> TransformStep:
     """Returns the step for the options. Raises ConfigError."""
     if (sql is None) == (function is None):
