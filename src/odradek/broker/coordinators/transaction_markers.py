@@ -129,6 +129,16 @@ class PendingMarkers:
     for ever. From ``overdue_ms`` on, ``overdue`` may decide otherwise; without it, as in Kafka.
     """
 
+    is_delayed = is_noted = False
+    _is_cancelled = False
+    _is_writing = False
+    """Whether an attempt still sends markers."""
+    _due_ms: int | None = None
+    """The time of the next attempt."""
+    _is_due_for_refused = False
+    _refused_again_ms = 0
+    _attempts = 0
+
     def __init__(
         self,
         writer: WriteMarkers,
@@ -139,23 +149,13 @@ class PendingMarkers:
     ) -> None:
         self.markers = markers
         self.left = set(markers.partitions)
-        self.is_delayed = False
-        self.is_noted = False
-        self._is_cancelled = False
         self._refused: set[PartitionKey] = set()
         self._offline: set[PartitionKey] = set()
         self._on_the_way: set[PartitionKey] = set()
         """The partitions whose marker has no answer yet."""
-        self._is_writing = False
-        """Whether an attempt still sends markers."""
-        self._due_ms: int | None = None
-        """The time of the next attempt."""
-        self._is_due_for_refused = False
-        self._refused_again_ms = 0
         self._overdue_ms = overdue_ms
         self._overdue = overdue
         self._writer = writer
-        self._attempts = 0
         self._left_before = len(self.left)
         producer_id, epoch = markers.producer
         self._marker = EndTransactionMarker(producer_id, epoch, coordinator_epoch, markers.commit, markers.version)
