@@ -180,6 +180,34 @@ def run(seed: int, steps: int) -> None:
             money.check()
 
 
+@pytest.mark.parametrize("has_index", [False, True])
+def test_a_start_without_snapshots_rebuilds_an_index_of_aborted_transactions_from_the_log(has_index: bool) -> None:
+    files = MemoryFiles(T0)
+    log = Log.open(PATH, CONFIG, T0, clean=False, files=files)
+    for producer in range(2):
+        put(log, (b"key", b"aborted"), producer_id=producer, producer_epoch=0, base_sequence=0, transactional=True)
+    put(log, (b"key", b"committed"))
+    for producer in range(2):
+        marker(log, producer, ABORT)
+    log.roll(T0)
+    put(log, (b"key", b"newest"))
+    log.abandon()
+    log = Log.reopen(PATH, CONFIG, T0, Witnesses(False, 0), leader_epoch=0, files=files)
+    log.flush()
+    point = log.recovery_point
+    log.abandon()
+    assert not [path for path in files.data if path.suffix == ".snapshot"]
+    index = PATH / f"{0:020d}.txnindex"
+    if has_index:
+        files.data[index] = bytearray()
+    else:
+        files.remove(index)
+    log = Log.reopen(PATH, CONFIG, T0, Witnesses(False, point), leader_epoch=0, files=files)
+    found: set[Row] = set()
+    assert not list(read_as_consumer(log, True, found))
+    assert {value for _, _, value in found} == {b"committed", b"newest"}
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_compaction_and_restarts_neither_show_aborted_nor_hide_committed_records(seed: int) -> None:
     run(seed, 120)

@@ -28,7 +28,7 @@ from odradek.storage.disk.checkpoints import LOG_START, PARTITION_METADATA
 from odradek.storage.disk.files import Files
 from odradek.storage.epochs import LeaderEpochs
 from odradek.storage.producers.producers import Producers
-from odradek.storage.producers.rebuild import rebuild
+from odradek.storage.producers.rebuild import EndedTransaction, rebuild
 from odradek.storage.producers.states import SUFFIX as SNAPSHOT_SUFFIX
 from odradek.storage.producers.states import snapshot_offsets, snapshot_path
 from odradek.storage.recovery.evidence import (
@@ -176,13 +176,15 @@ class LoadOfLog:
         producers.remove_stray_snapshots({segment.base_offset for segment in segments}, self.names)
         if self.lossy_from is not None:  # like Kafka: the disk may have a later snapshot without its records
             producers.remove_snapshots_from(self.lossy_from + 1)
-        finish(rebuild(producers, segments, self.config, self.now_ms, unindexed=self.unindexed))
+        ended: list[EndedTransaction] = []
+        steps = rebuild(producers, segments, self.config, self.now_ms, unindexed=self.unindexed, on_end=ended.append)
+        finish(steps)
         if known.clean and not self.noted and self._has_other_sizes(producers.digests.segments):
             names, sizes = set(files.list(path)), producers.digests.segments
             again = LoadOfLog(path, self.config, self.report, names, now_ms=self.now_ms, files=files, noted=sizes)
             again.old_aborted = self.old_aborted
             return again.run(leader_epoch)
-        self._check_aborted(producers)
+        self._check_aborted(producers, [one.entry for one in ended if one.is_aborted])
         self._keep_aborted()
         for segment in segments:
             segment.close_file()
@@ -335,33 +337,29 @@ class LoadOfLog:
         if not self.is_end_reported:
             check_end(report, end_offset, self.snapshots, orphans, tail=self._tail(end_offset))
 
-    def _check_aborted(self, producers: Producers) -> None:
-        """Rebuilds the indexes of aborted transactions that do not agree with the snapshot of the producers.
+    def _check_aborted(self, producers: Producers, aborted: list[AbortedEntry]) -> None:
+        """Rebuilds the indexes of aborted transactions that do not agree with the snapshot of the producers, or that
+        do not have ``aborted``: the aborted transactions whose markers are after the snapshot.
 
         A cleaning replaces indexes, so after a crash a right index may disagree. Only an index that hides less than the
         markers in the log say is reported.
         """
-        if not producers.digests.indexes:
-            return
         noted = {digest.base_offset: digest for digest in producers.digests.indexes}
-        suspects = [
-            segment
-            for segment in self.segments
-            if segment not in self.unindexed and noted.get(segment.base_offset) != segment.digest()
-        ]
+        suspects = []
+        for segment in self.segments:
+            if segment in self.unindexed:
+                continue
+            ended = [one for one in aborted if segment.base_offset <= one.last_offset < segment.next_offset]
+            disagrees = bool(noted) and noted.get(segment.base_offset) != segment.digest()
+            if disagrees or (ended and _missed(_entries(segment), ended)):
+                suspects.append(segment)
         if not suspects:
             return
         old = [segment.drop_aborted() for segment in suspects]
         self.old_aborted += chain.from_iterable(old)
         finish(rebuild(producers, self.segments, self.config, self.now_ms, unindexed=suspects))
         for segment, entries in zip(suspects, old, strict=True):
-            starts = {(entry.producer_id, entry.last_offset): entry.first_offset for entry in entries}
-            present = segment.aborted_index.all_entries() if segment.has_aborted else []
-            missed = [
-                entry
-                for entry in present
-                if starts.get((entry.producer_id, entry.last_offset), entry.first_offset + 1) > entry.first_offset
-            ]
+            missed = _missed(entries, _entries(segment))
             if missed:
                 first = min(entry.first_offset for entry in missed)
                 name = file_name(segment.base_offset, TXN_INDEX_SUFFIX)
@@ -424,6 +422,20 @@ class LoadOfLog:
             return "is missing" if is_start else ""
         is_empty = not last.size and (len(self.segments) > 1 or not last.base_offset)
         return "is empty" if is_empty and end_offset not in (self.known.recovery_point, *self.snapshots[-1:]) else ""
+
+
+def _entries(segment: Segment) -> list[AbortedEntry]:
+    return segment.aborted_index.all_entries() if segment.has_aborted else []
+
+
+def _missed(known: Sequence[AbortedEntry], wanted: Sequence[AbortedEntry]) -> list[AbortedEntry]:
+    """Returns the entries of ``wanted`` whose records ``known`` does not hide completely."""
+    starts = {(entry.producer_id, entry.last_offset): entry.first_offset for entry in known}
+    return [
+        entry
+        for entry in wanted
+        if starts.get((entry.producer_id, entry.last_offset), entry.first_offset + 1) > entry.first_offset
+    ]
 
 
 def _start(path: Path, segments: list[Segment], noted: int) -> int:
