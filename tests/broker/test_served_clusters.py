@@ -195,7 +195,9 @@ cluster = odradek.Cluster(2, config={"broker.session.timeout.ms": 3000})
 if sys.argv[1] == "serving":
     cluster.start()
     cluster.pause(1)
-else:  # a broker that waits for a controller
+else:  # a broker that waits for a controller that does not answer
+    cluster.start("controller")
+    cluster.pause("controller")
     threading.Thread(target=lambda: cluster.start(2), daemon=True).start()
     while cluster.pid(2) is None:
         time.sleep(0.01)
@@ -211,7 +213,7 @@ def test_no_node_outlives_a_killed_program(state: str) -> None:
     with subprocess.Popen([sys.executable, "-c", OWNER, state], stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
         running = [int(word) for word in owner.stdout.readline().split()]
-        assert len(running) == (3 if state == "serving" else 1)
+        assert len(running) == (3 if state == "serving" else 2)
         assert all(map(is_alive, running))
         owner.kill()
     eventually(lambda: not any(map(is_alive, running)), within_s=30)
