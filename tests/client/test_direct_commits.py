@@ -279,6 +279,8 @@ def test_an_interrupted_commit_leaves_the_consumer_usable(
         direct._socket = Interrupted()  # type: ignore[assignment]
     with pytest.raises(KeyboardInterrupt):
         consumer.commit({T0: 5})
+    if when == "write":  # a broker may read what stands on the former connection after the next commit on a new one
+        eventually(lambda: 5 in committed_by(broker), within_s=PATIENCE_S)
     for offset in range(6, 9):
         consumer.commit({T0: offset})
     assert committed_by(broker)[-3:] == [6, 7, 8]

@@ -571,6 +571,7 @@ def test_the_progress_bar_is_only_for_terminals(
     plain = run_it("plain")
     assert plain.endswith(" s).\n")
     assert "\x1b" not in plain
+    monkeypatch.setattr(terminal, "_is_stdout_a_terminal", lambda: True)
     monkeypatch.setattr(terminal, "_console", lambda: Console(force_terminal=True, soft_wrap=True))
     drawn = run_it("drawn")
     assert "replaying" in drawn

@@ -132,7 +132,7 @@ def _planned(table: Table, uri: str) -> list[FileScanTask]:
     try:
         return sorted(table.scan().plan_files(), key=lambda task: task.file.file_path)
     except (ValueError, NotImplementedError) as error:
-        if "equality delete" not in str(error):
+        if "equality delete" not in one_line(error):
             raise
         raise TableUnreadable(
             f"{uri} has equality deletes, which pyiceberg cannot read: rewrite the data files of the table "

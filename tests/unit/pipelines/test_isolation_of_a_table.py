@@ -6,14 +6,14 @@ from pathlib import Path
 
 from pyarrow import fs
 
-from odradek.audit.table_notes import reads_committed
+from odradek.audit.table_notes import reads_committed, texts_in
 from odradek.pipelines.filesystems import LocalLocation
 from odradek.pipelines.formats.table_state import begin_table
 from odradek.pipelines.formats.target import Target
 
 
 def noted(folder: Path) -> bool:
-    return reads_committed(fs.LocalFileSystem(), str(folder))
+    return reads_committed(texts_in(fs.LocalFileSystem(), str(folder)))
 
 
 def test_one_run_with_uncommitted_records_takes_the_note_away(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,7 +53,7 @@ def read_change_tokens(path: Path | None, reading: str) -> dict[str, str]:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else encoding_problem(error.object)
         raise CommandError(f"{where}: {reason}") from None
-    tokens: dict[str, str] = {}
+    named: dict[str, str] = {}
     for number, text in enumerate(lines, 1):
         if not text.strip() or text.lstrip().startswith("#"):
             continue
@@ -60,17 +61,17 @@ def read_change_tokens(path: Path | None, reading: str) -> dict[str, str]:
         if found is None:
             raise CommandError(f"{where}, line {number}: expected NAME TOKEN; openssl rand -hex 32 makes a token")
         name, token = found.groups()
-        if name in tokens or name in _RESERVED:
-            why = "occurs twice" if name in tokens else "is reserved"
+        if name in named or name in _RESERVED:
+            why = "occurs twice" if name in named else "is reserved"
             raise CommandError(f"{where}, line {number}: the name {name} {why}: give another one")
         if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable():
             raise CommandError(
                 f"{where}, line {number}: the token has fewer than {SHORTEST_TOKEN} characters or others than ASCII: "
                 "make one with: openssl rand -hex 32"
             )
-        if token in (*tokens.values(), reading):
+        if any(hmac.compare_digest(token, other) for other in (*named.values(), reading)):
             raise CommandError(f"{where}, line {number}: another name has this token: give each its own")
-        tokens[name] = token
-    if not tokens:
+        named[name] = token
+    if not named:
         raise CommandError(f"{where}: it has no tokens: give lines with NAME TOKEN")
-    return tokens
+    return named

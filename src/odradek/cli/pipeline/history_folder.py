@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.cli.terminal import CommandError, warning_lines
+from odradek.text.printable import one_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,7 +25,7 @@ def opened_history(given: Path) -> HistoryFolder:
     try:
         return folder_of(given)
     except (StorageError, OSError) as error:
-        raise CommandError(f"--from {error}") from None
+        raise CommandError(f"--from {one_line(error)}") from None
 
 
 def analysed_history(
@@ -40,7 +41,7 @@ def analysed_history(
             on_batch=on_batch,
         )  # fmt: skip
     except StorageError as error:
-        raise CommandError(f"--from {error}") from None
+        raise CommandError(f"--from {one_line(error)}") from None
     if line.group is not None and line.group not in analysis.groups:
         raise CommandError(f"the history has no records of group {line.group}: leave --group out for all groups")
     for name in folder.unreadable:
