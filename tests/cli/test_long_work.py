@@ -228,7 +228,11 @@ def test_a_terminal_as_the_output_gets_no_control_characters(form: str, bootstra
     [
         ("produce", "typer", "odradek: interrupted before the command began: nothing was sent\n"),
         ("consume", "typer", "odradek: interrupted before the command began: nothing was done\n"),
-        ("produce", "odradek.client.producer.engine", "odradek: interrupted before the first record: nothing was sent\n"),
+        (
+            "produce",
+            "odradek.client.producer.engine",
+            "odradek: interrupted before the first record: nothing was sent\n",
+        ),
         ("produce", "odradek.cli.produce.produce", "odradek: interrupted before the first record: nothing was sent\n"),
         ("produce", "odradek.client.producer", "odradek: interrupted before the first record: nothing was sent\n"),
     ],
