@@ -70,15 +70,18 @@ def clients_of(rounds: HistoryRounds, *, idempotent: bool, with_transactions: bo
 @pytest.mark.usefixtures("plain_broker")
 @pytest.mark.parametrize("bug", BUGS)
 def test_rounds_find_a_planted_bug(bug: str, tmp_path: Path) -> None:
-    """A client may end by the bug, as a reader whose log was truncated. Then the history until there has to show it."""
+    """A client may end by the bug, as a reader whose log was truncated. Then the history until there has to show it. A
+    leader may change on a busy machine, too, so a client may end before the first fault."""
     with planted(bug, tmp_path), our_nodes() as cluster, HistoryRounds(cluster, unique("h"), 3, 1) as rounds:
         idempotent = bug == "sequences do not count"
         clients_of(rounds, idempotent=idempotent, with_transactions=bug in WITH_TRANSACTIONS)
-        rounds.begin()
-        for number in range(MOST_ROUNDS):
+        for number in range(MOST_ROUNDS + 1):
             failure: Exception | None = None
             try:
-                rounds.run(FOUND_BY[bug])
+                if number == 0:
+                    rounds.begin()
+                else:
+                    rounds.run(FOUND_BY[bug])
             except (AssertionError, RuntimeError) as error:
                 failure = error
             found = {one.name for one in rounds.history.check()}
