@@ -172,9 +172,9 @@ def test_the_file_or_option_with_the_wrong_value_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("empty").write_text("")
+    Path("one").write_text('{"op": "send"}')
     Path("binary").write_bytes(b"\xff\xfe")
-    assert line_of("check-history empty binary", capsys).startswith("binary is not UTF-8 text (")
+    assert line_of("check-history binary one", capsys).startswith("binary is not UTF-8 text (")
     assert line_of(f"zookeeper groups -z {NOWHERE[:-1]}0", capsys).endswith("a port is a number from 1 to 65535")
     assert "--timeout" not in line_of(f"cluster unregister 1 2 -b {NOWHERE}", capsys)
     Path("page.html").write_text("<html><body>no token</body></html>\n")
