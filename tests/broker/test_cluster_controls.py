@@ -11,7 +11,7 @@ from typing import Any, cast
 import confluent_kafka
 import pytest
 from confluent_kafka import TopicPartition as ConfluentPartition
-from support.brokers import Wire, eventually, unique
+from support.brokers import eventually, fetched_at, unique
 
 import odradek
 from odradek.client import NewTopic, TopicPartition
@@ -20,7 +20,6 @@ from odradek.core.errors import ErrorCode
 from odradek.testing.broker import BrokerFailed
 from odradek.testing.cluster import SHORT_SESSIONS
 from odradek.testing.process import BrokerProcess
-from odradek.wire.api_keys import FETCH
 
 GROUP = "billing"
 
@@ -263,19 +262,6 @@ def test_a_controller_that_does_not_start_ends_the_start_of_the_brokers(tmp_path
         cluster.close()
 
 
-def fetched(cluster: odradek.Cluster, broker: int, topic: str) -> tuple[ErrorCode, int]:
-    """Error code and size of a broker's reply to a fetch that only leaders serve (before version 11)."""
-    part = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20, "log_start_offset": -1,
-            "current_leader_epoch": -1}  # fmt: skip
-    message = {
-        "replica_id": -1, "max_wait": 0, "min_bytes": 0, "max_bytes": 1 << 20, "isolation_level": 0, "session_id": 0,
-        "session_epoch": -1, "topics": [{"topic": topic, "partitions": [part]}], "forgotten_topics_data": [],
-    }  # fmt: skip
-    with Wire(cluster.address(broker)) as wire:
-        row = wire.call(FETCH, 10, message).responses[0].partitions[0]
-    return ErrorCode(row.error_code), len(row.records or b"")
-
-
 @pytest.mark.claim(94)
 def test_leader_and_followers_are_found_and_followers_refuse_a_fetch(cluster: odradek.Cluster) -> None:
     """As tests/client/test_three_nodes.py has it for Apache Kafka. The consumer keeps its metadata for an hour, so it
@@ -290,8 +276,8 @@ def test_leader_and_followers_are_found_and_followers_refuse_a_fetch(cluster: od
         (found,) = admin.describe_topics([topic])[topic].partitions
         assert (found.leader, found.replicas, set(found.isr)) == (2, (2, 3, 1), {1, 2, 3})
         refused = (ErrorCode.not_leader_or_follower, 0)
-        assert fetched(cluster, 1, topic) == fetched(cluster, 3, topic) == refused
-        code, size = fetched(cluster, 2, topic)
+        assert fetched_at(cluster.address(1), topic) == fetched_at(cluster.address(3), topic) == refused
+        code, size = fetched_at(cluster.address(2), topic)
         assert (code, size > 0) == (ErrorCode.none, True)
         settings = {"auto_offset_reset": "earliest", "max_poll_records": 5, "metadata_max_age_ms": 3_600_000}
         with odradek.Consumer(cluster.bootstrap_servers, **settings) as one:
@@ -301,7 +287,7 @@ def test_leader_and_followers_are_found_and_followers_refuse_a_fetch(cluster: od
             cluster.stop(2)  # hands its partitions over
             assert cluster.leader(topic) in (1, 3)
             cluster.start(2)
-            assert fetched(cluster, 2, topic) == refused
+            assert fetched_at(cluster.address(2), topic) == refused
             with odradek.Producer(cluster.bootstrap_servers) as producer:
                 for number in range(10, 15):
                     producer.send(topic, b"%d" % number, partition=0)

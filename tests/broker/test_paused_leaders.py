@@ -86,7 +86,7 @@ def test_a_batch_whose_question_waits_for_a_coordinator_that_is_cut_off_is_writt
         nodes.network.cut_off.clear()
     codes = []
     while E.none not in codes:  # the next coordinator may still load: the producer sends its batch again
-        nodes.run_until(lambda: replies)  # noqa: B023
+        nodes.run_until(lambda replies=replies: replies)
         codes.append(code_of_produce(replies[0]))
         replies = producing.produce(LEADER)
     assert {*codes} <= {E.none, E.not_enough_replicas}

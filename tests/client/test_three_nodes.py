@@ -9,7 +9,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 from support.apache_cluster import ApacheCluster
-from support.brokers import Wire, eventually
+from support.brokers import Wire, eventually, fetched_at
 
 from bench.apache import Unavailable
 from odradek import Admin, Consumer, Producer, TopicPartition
@@ -18,7 +18,7 @@ from odradek.client.config import as_config
 from odradek.client.producer.config import ProducerConfig
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import OFFSETS_TOPIC, partition_for_group
-from odradek.wire.api_keys import FETCH, FIND_COORDINATOR
+from odradek.wire.api_keys import FIND_COORDINATOR
 
 pytestmark = pytest.mark.slow
 
@@ -167,19 +167,6 @@ def wait_until_in_sync(cluster: ApacheCluster, admin: Admin, topic: str, number:
     eventually(lambda: len(cluster.partition(admin, topic, number).isr) == 3, within_s=90)
 
 
-def fetched(cluster: ApacheCluster, node: int, topic: str) -> tuple[ErrorCode, int]:
-    """Error code and size of this node's reply to a fetch that only leaders serve (before version 11)."""
-    part = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20, "log_start_offset": -1,
-            "current_leader_epoch": -1}  # fmt: skip
-    message = {
-        "replica_id": -1, "max_wait": 0, "min_bytes": 0, "max_bytes": 1 << 20, "isolation_level": 0, "session_id": 0,
-        "session_epoch": -1, "topics": [{"topic": topic, "partitions": [part]}], "forgotten_topics_data": [],
-    }  # fmt: skip
-    with Wire(cluster.nodes[node].bootstrap) as wire:
-        row = wire.call(FETCH, 10, message).responses[0].partitions[0]
-    return ErrorCode(row.error_code), len(row.records or b"")
-
-
 @pytest.mark.claim(94)
 def test_leader_and_followers_are_found_and_followers_refuse_a_fetch(
     cluster: ApacheCluster, admin: Admin, topic: str
@@ -191,8 +178,8 @@ def test_leader_and_followers_are_found_and_followers_refuse_a_fetch(
     found = cluster.partition(admin, topic)
     assert (found.leader, found.replicas, set(found.isr)) == (2, (2, 3, 1), {1, 2, 3})
     refused = (ErrorCode.not_leader_or_follower, 0)
-    assert fetched(cluster, 1, topic) == fetched(cluster, 3, topic) == refused
-    code, size = fetched(cluster, 2, topic)
+    assert fetched_at(cluster.nodes[1].bootstrap, topic) == fetched_at(cluster.nodes[3].bootstrap, topic) == refused
+    code, size = fetched_at(cluster.nodes[2].bootstrap, topic)
     assert (code, size > 0) == (ErrorCode.none, True)
     tp = TopicPartition(topic, 0)
     settings = {"auto_offset_reset": "earliest", "max_poll_records": 5, "metadata_max_age_ms": 3_600_000}
@@ -200,7 +187,7 @@ def test_leader_and_followers_are_found_and_followers_refuse_a_fetch(
         one.assign([tp])
         assert values_of(eventually(lambda: one.poll(1), within_s=60)) == list(range(5))
         cluster.reassign(admin, topic, [3])
-        assert fetched(cluster, 2, topic)[0] is not ErrorCode.none
+        assert fetched_at(cluster.nodes[2].bootstrap, topic)[0] is not ErrorCode.none
         fill(cluster, topic, range(10, 15))
         rest: list[int] = []
         eventually(lambda: (rest.extend(values_of(one.poll(0.5))), len(rest) >= 10)[1], within_s=60)

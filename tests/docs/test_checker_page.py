@@ -161,7 +161,7 @@ def test_what_is_not_checked_is_said(capsys: pytest.CaptureFixture[str]) -> None
 def test_a_long_check_says_what_it_checks(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def slow(history: ClientHistory, step: Callable[[str], None]) -> list[Anomaly]:
         found = find_anomalies(history, step)
-        time.sleep(1)
+        time.sleep(1)  # longer than the silence before the first line
         return found
 
     monkeypatch.setattr(check_history, "find_anomalies", slow)

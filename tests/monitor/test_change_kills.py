@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import threading
-import time
 import urllib.error
 import urllib.request
 from contextlib import suppress
@@ -57,16 +56,10 @@ def kill_rounds(world: ChangedGroup, directory: Path, rounds: int, seed: int) ->
     known: dict[str, Any] = {}
     last = 5
     for number in range(rounds):
-        moment = chance.random() * 0.15
-
-        def killer(after: float = moment, process: Any = operator.running.process) -> None:
-            time.sleep(after)
-            process.kill()
-
-        killing = threading.Thread(target=killer)
+        killing = threading.Timer(chance.random() * 0.15, operator.running.process.kill)
         killing.start()
         wanted = [1 + (number * 3 + turn) % 9 for turn in range(3)]
-        with suppress(urllib.error.URLError, ConnectionError, OSError):
+        with suppress(OSError):  # the monitor is killed meanwhile
             for offset in wanted:
                 operator.reset(offset)
         killing.join()

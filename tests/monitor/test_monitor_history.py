@@ -94,7 +94,7 @@ def kill_rounds(kept: KeptGroup, rounds: int, seed: int) -> None:
         running = kept.start()
         for turn in range(3):
             kept.commit(1 + (3 * number + turn) % 49)
-            time.sleep(chance.random() * 0.1)
+            time.sleep(chance.random() * 0.1)  # the kill comes at a random moment
         running.process.kill()
         running.process.wait()
         assert HistoryFolder(kept.directory / "history").unreadable == []

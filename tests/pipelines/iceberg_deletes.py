@@ -6,6 +6,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -57,7 +58,7 @@ def _hide(table: Table, rows: pa.Table, content: DataFileContent, columns: list[
     path = f"{table.location()}/data/{name}-deletes.parquet"
     pq.write_table(rows, path)
     transaction = table.transaction()
-    producer = transaction._append_snapshot_producer({})
+    producer: Any = transaction._append_snapshot_producer({})
     file = DataFile.from_args(
         content=content, file_path=path, file_format=FileFormat.PARQUET, partition=Record(),
         record_count=rows.num_rows, file_size_in_bytes=Path(path).stat().st_size, equality_ids=columns,
@@ -71,6 +72,6 @@ def _hide(table: Table, rows: pa.Table, content: DataFileContent, columns: list[
     with _DeleteManifest(table.spec(), table.schema(), output, producer.snapshot_id, producer._compression) as manifest:
         manifest.add_entry(entry)
     added, others = manifest.to_manifest_file(), producer._manifests
-    producer._manifests = lambda: [*others(), added]  # type: ignore[method-assign]
+    producer._manifests = lambda: [*others(), added]
     producer.commit()
     transaction.commit_transaction()

@@ -20,6 +20,7 @@ from odradek.client.reader import read_range
 from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.ids import LATEST
 from odradek.pipelines import ingest, replay
+from odradek.pipelines.replays.input import Replayed
 from odradek.spark.writes import write_task as writes
 
 GOOD, BAD = b'{"id": 1}', b"no JSON"
@@ -146,7 +147,9 @@ def test_nothing_is_added_if_a_letter_cannot_be_sent(
 @pytest.mark.usefixtures("plain")
 def test_a_replay_sends_letters_too(bootstrap: str, filled: str, letters: str, tmp_path: Path) -> None:
     job = given(filled, letters, tmp_path / "t")
-    assert replay(bootstrap, start="0", end="5", **job).rows == 10  # type: ignore[union-attr]
+    done = replay(bootstrap, start="0", end="5", **job)
+    assert isinstance(done, Replayed)
+    assert done.rows == 10
     assert [one["key"] for one in read(bootstrap, letters)] == [b"k3"]
     replay(bootstrap, start="0", end="5", **job)
     assert len(read(bootstrap, letters)) == 1, "the table has this replay"

@@ -49,7 +49,7 @@ def test_commits_runs_and_rollbacks(tmp_path: Path) -> None:
 def rounds(seed: int, root: Path, server: IcebergServer, count: int) -> None:
     drivers, chance = Drivers(root), Random(seed)
     for number in range(1, count + 1):
-        breaking = threading.Thread(target=kill_once, args=(server, chance.random() * 3))
+        breaking = threading.Timer(chance.random() * 3, restart, (server,))
         if is_broken := chance.random() < 0.5:
             breaking.start()
         round_of_kills(drivers, chance, root, number * 12, other_writer_of_a_killed_catalogue)
@@ -66,12 +66,11 @@ def other_writer_of_a_killed_catalogue(root: Path, chance: Random) -> None:
         try:
             return other_writer(root, chance)
         except (OSError, RESTError, CommitFailedException):
-            time.sleep(0.2)
+            time.sleep(0.2)  # a killed catalogue needs some seconds for its start
     raise AssertionError("the catalogue does not come back")
 
 
-def kill_once(server: IcebergServer, after_s: float) -> None:
-    time.sleep(after_s)
+def restart(server: IcebergServer) -> None:
     server.kill()
     server.start()
 

@@ -84,7 +84,8 @@ class KilledRuns:
         def disturb(pid: int) -> str | None:
             if (time.monotonic() - begun < at_s) if by_time else (self._seen() < at):
                 return None
-            time.sleep(0 if by_time else wait_s)
+            if not by_time:
+                time.sleep(wait_s)  # the kill comes at a random moment behind what was seen
             return victim(self.broker, chance, pid)
 
         done = run_command(self.line, self.log_file, disturb)

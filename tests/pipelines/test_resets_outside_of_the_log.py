@@ -10,7 +10,7 @@ import pytest
 from restored_broker import offsets_of
 from support.brokers import unique
 from support.forks import run_steps
-from support.publish import create_topic, numbers, publish
+from support.publish import create_topic, numbers, open_transaction, publish
 
 from odradek import Admin, Producer, TopicPartition
 from odradek.core.ids import OffsetAndMetadata
@@ -100,20 +100,12 @@ def test_a_reset_into_deleted_records_that_were_read_reads_the_rest(runs: Ingest
     assert runs.rows() == Counter([*range(40), *range(30, 40)])
 
 
-def open_transaction(runs: IngestRuns, producer: Producer) -> None:
-    producer.init_transactions()
-    producer.begin_transaction()
-    for _ in range(10):
-        producer.send(runs.topic, b"{}", partition=0)
-    producer.flush()
-
-
 def test_a_reset_to_the_end_skips_an_open_transaction(runs: IngestRuns) -> None:
     """Before, a reset above the last stable offset read the whole partition again."""
     runs.send(100)
     runs.done(*COMMITTED)
     with Producer(runs.bootstrap, transactional_id=runs.topic, transaction_timeout_ms=300_000) as producer:
-        open_transaction(runs, producer)
+        open_transaction(runs.topic, producer)
         runs.send(10)
         runs.reset("--to-latest")
         runs.done(*COMMITTED)
@@ -131,7 +123,7 @@ def test_a_change_to_read_committed_waits_for_an_open_transaction(runs: IngestRu
     """Before, the log counted as truncated, and the way on read the whole partition again."""
     runs.send(100)
     with Producer(runs.bootstrap, transactional_id=runs.topic, transaction_timeout_ms=300_000) as producer:
-        open_transaction(runs, producer)
+        open_transaction(runs.topic, producer)
         runs.done()
         runs.send(5)
         runs.done(*COMMITTED)
@@ -147,7 +139,7 @@ def test_a_group_above_the_last_stable_offset_is_no_loss(runs: IngestRuns) -> No
     """Before, the line said that the log ends there, and named a reset, which had the same refusal."""
     runs.send(50)
     with Producer(runs.bootstrap, transactional_id=runs.topic, transaction_timeout_ms=300_000) as producer:
-        open_transaction(runs, producer)
+        open_transaction(runs.topic, producer)
         with Admin(runs.bootstrap) as admin:
             admin.alter_group_offsets(runs.topic, {TopicPartition(runs.topic, 0): OffsetAndMetadata(55)})
         runs.done(*COMMITTED)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.publish import open_transaction
 from transform_runs import TransformRuns
 
 from odradek import Admin, Producer, TopicPartition
@@ -51,19 +52,11 @@ def test_a_reset_into_deleted_records_that_were_read_reads_the_rest(runs: Transf
     assert runs.rows() == sorted([*range(40), *range(30, 40)])
 
 
-def open_transaction(runs: TransformRuns, producer: Producer) -> None:
-    producer.init_transactions()
-    producer.begin_transaction()
-    for _ in range(10):
-        producer.send(runs.topic, b"{}", partition=0)
-    producer.flush()
-
-
 def test_a_reset_to_the_end_skips_an_open_transaction(runs: TransformRuns) -> None:
     """The reset is above the last stable offset, up to which a transform reads."""
     assert runs.run() == 20
     with Producer(runs.bootstrap, transactional_id=runs.topic, transaction_timeout_ms=300_000) as producer:
-        open_transaction(runs, producer)
+        open_transaction(runs.topic, producer)
         runs.send(10)
         runs.reset("--to-latest")
         assert runs.run() == 0
@@ -78,7 +71,7 @@ def test_a_reset_to_the_end_skips_an_open_transaction(runs: TransformRuns) -> No
 def test_a_group_above_the_last_stable_offset_is_no_loss(bootstrap: str, spark: Any, tmp_path: Path) -> None:
     runs = TransformRuns(bootstrap, spark, tmp_path, is_begun=False)
     with Producer(bootstrap, transactional_id=runs.topic, transaction_timeout_ms=300_000) as producer:
-        open_transaction(runs, producer)
+        open_transaction(runs.topic, producer)
         with Admin(bootstrap) as admin:
             admin.alter_group_offsets(runs.topic, {TopicPartition(runs.topic, 0): OffsetAndMetadata(25)})
         assert runs.run() == 0

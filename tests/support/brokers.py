@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import pytest
 
 from odradek.catalog.state import AlterConfigs, DeleteTopic
+from odradek.core.errors import ErrorCode
 from odradek.core.ids import OFFSETS_TOPIC
 from odradek.wire import frames, schemas
-from odradek.wire.api_keys import API_VERSIONS
+from odradek.wire.api_keys import API_VERSIONS, FETCH
 from support.fork_server import is_readable
 from support.jvm import kafka_java_options
 
@@ -204,3 +205,16 @@ class Wire:
     def newest(self, api_key: int) -> int:
         """The newest version that both the broker and our schemas support."""
         return min(self.versions()[api_key][1], schemas.known_versions(api_key)[1])
+
+
+def fetched_at(bootstrap: str, topic: str) -> tuple[ErrorCode, int]:
+    """Error code and size of a broker's reply to a fetch that only leaders serve (before version 11)."""
+    part = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20, "log_start_offset": -1,
+            "current_leader_epoch": -1}  # fmt: skip
+    message = {
+        "replica_id": -1, "max_wait": 0, "min_bytes": 0, "max_bytes": 1 << 20, "isolation_level": 0, "session_id": 0,
+        "session_epoch": -1, "topics": [{"topic": topic, "partitions": [part]}], "forgotten_topics_data": [],
+    }  # fmt: skip
+    with Wire(bootstrap) as wire:
+        row = wire.call(FETCH, 10, message).responses[0].partitions[0]
+    return ErrorCode(row.error_code), len(row.records or b"")

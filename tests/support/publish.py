@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+import odradek
 from odradek.core.errors import ErrorCode
 from odradek.wire.api_keys import FIND_COORDINATOR, OFFSET_COMMIT, OFFSET_FETCH
 from support.brokers import Wire, eventually
@@ -222,3 +223,12 @@ def log_end(bootstrap: str, topic: str, partition: int = 0) -> int:
     _, high = source.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
     source.close()
     return int(high)
+
+
+def open_transaction(topic: str, producer: odradek.Producer) -> None:
+    """Begins a transaction, and sends ten records that stay open."""
+    producer.init_transactions()
+    producer.begin_transaction()
+    for _ in range(10):
+        producer.send(topic, b"{}", partition=0)
+    producer.flush()

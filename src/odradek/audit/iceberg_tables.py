@@ -55,6 +55,7 @@ class IcebergRows(AuditedTable):
                 " writer has deleted the rows or has replaced the table. Set it back to an earlier snapshot, or read"
                 " the topics into another table"
             )
+        self._snapshots = {one.snapshot_id: one for one in table.metadata.snapshots}
         self.sinks = sinks_of(self._summaries())
 
     def read(self, number: int, columns: OffsetColumns) -> Iterator[pa.RecordBatch]:
@@ -97,7 +98,7 @@ class IcebergRows(AuditedTable):
         return {name: ", and by ".join(dict.fromkeys(found[name])) for name in sorted(found)}
 
     def _described(self, snapshot: int | None) -> str:
-        known = None if snapshot is None else self._table.metadata.snapshot_by_id(snapshot)
+        known = None if snapshot is None else self._snapshots.get(snapshot)
         if known is None:
             return f"snapshot {snapshot}, which has expired"
         at = datetime.fromtimestamp(known.timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
@@ -113,9 +114,9 @@ class IcebergRows(AuditedTable):
         """Returns the ancestors of the current snapshot that have not expired, oldest first."""
         at = self._table.current_snapshot()
         found: list[SnapshotSummary] = []
-        while at is not None and len(found) < len(self._table.metadata.snapshots):
+        while at is not None and len(found) < len(self._snapshots):
             found.append(_summary_of(at))
-            at = None if at.parent_snapshot_id is None else self._table.metadata.snapshot_by_id(at.parent_snapshot_id)
+            at = None if at.parent_snapshot_id is None else self._snapshots.get(at.parent_snapshot_id)
         return found[::-1]
 
     def _text_of(self, name: str) -> str | None:
@@ -131,7 +132,10 @@ class IcebergRows(AuditedTable):
 def _planned(table: Table, uri: str) -> list[FileScanTask]:
     try:
         return sorted(table.scan().plan_files(), key=lambda task: task.file.file_path)
-    except (ValueError, NotImplementedError) as error:
+    except (
+        ValueError,
+        NotImplementedError,
+    ) as error:  # by its version, pyiceberg refuses such deletes with one of them
         if "equality delete" not in one_line(error):
             raise
         raise TableUnreadable(
@@ -158,12 +162,12 @@ def _reading(what: str) -> Iterator[None]:
         raise DataFileMissing(f"{what}: {one_line(error)}") from error
     except OSError as error:
         raise StorageError(f"{what} cannot be read: {one_line(error)}") from error
-    except (ValueError, TypeError, NotImplementedError, pa.ArrowException) as error:
-        raise TableUnreadable(f"{what}: {one_line(error) or type(error).__name__}") from error
+    except (ValueError, TypeError, NotImplementedError, pa.ArrowException) as error:  # of files that another tool wrote
+        raise TableUnreadable(f"{what}: {one_line(error)}") from error
     except Exception as error:
         if not type(error).__module__.startswith("pyiceberg"):
             raise
-        raise TableUnreadable(f"{what}: {one_line(error) or type(error).__name__}") from error
+        raise TableUnreadable(f"{what}: {one_line(error)}") from error
 
 
 __all__ = ["IcebergRows"]

@@ -88,7 +88,7 @@ class _CheckedRegister:
         found = []
         for commit in self._commits:
             decision = decision_of(commit, self._decisions)
-            end = inf if decision.result == "unknown" else decision.end
+            end = decision.end
             if commit.transaction is not None and end < inf:
                 if self._may_be_replaced(commit, end):
                     end = inf
@@ -175,14 +175,14 @@ def _reads(fetches: Iterable[OffsetLookup], writes: Iterable[RegisterOperation])
 
 
 def decision_of(commit: CommittedOffset, decisions: Decisions) -> TransactionDecision:
-    """Returns between which moments a commit takes effect."""
+    """Returns between which moments a commit takes effect; to no end if it may also never do so."""
     if commit.outcome == "failed":
         return TransactionDecision("aborted", commit.start, inf)
     if commit.transaction is None:
         return TransactionDecision("committed" if commit.outcome == "done" else "unknown", commit.start, commit.end)
     decision = decisions.of(commit.transaction)
-    if decision.result == "committed" and commit.outcome == "unknown":
-        return replace(decision, result="unknown")
+    if decision.result == "unknown" or (decision.result == "committed" and commit.outcome == "unknown"):
+        return replace(decision, result="unknown", end=inf)
     return decision
 
 

@@ -212,10 +212,9 @@ def smallest_contradiction(operations: Sequence[RegisterOperation], initial: Val
     if (is_right := have_order(operations, initial)) is not None:
         if is_right:
             return []
-        ends = sorted(one for one in range(len(operations)) if operations[one].end < inf)
-        ends.sort(key=lambda one: operations[one].end)
-        at = bisect_left(ends, 1, key=lambda one: not have_order(_until(operations[one], operations), initial))
-        return _smallest_until(operations[ends[at]], operations, initial, None)
+        ended = sorted((one for one in operations if one.end < inf), key=lambda one: one.end)
+        at = bisect_left(ended, 1, key=lambda one: not have_order(_until(one, operations), initial))
+        return _smallest_until(ended[at], operations, initial, None)
     for width in WIDTHS:
         failed = _Search(operations, initial, width).run()
         if failed is None:

@@ -52,7 +52,7 @@ def resumption_anomalies(
     for commit in commits:
         decision = decision_of(commit, decisions)
         if decision.result != "aborted":
-            is_open = decision.result == "unknown" or commit.attempts > 1 or commit.transaction is not None
+            is_open = commit.attempts > 1 or commit.transaction is not None
             timed = _TimedCommit(commit, min(commit.start, decision.start), inf if is_open else decision.end)
             committed[commit.register].append(timed)
     for one in _resumptions(assigned, polls):

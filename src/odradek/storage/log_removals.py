@@ -120,7 +120,7 @@ class LogRemovals:
             self._raise_start(segments.bases[due])
         self.changes += 1
         for segment in segments.all[:due]:
-            self._remove([segment])
+            self._remove(segment)
             segments.replace(0, 1)
             self._producers.remove_snapshot(segment.base_offset)
         return due
@@ -156,16 +156,10 @@ class LogRemovals:
         return self._snapshots.rest_of_rebuild()
 
     def _truncate(self, offset: int, now_ms: int) -> None:
-        segments = self._segments
-        while len(segments) > 1 and segments.bases[-1] >= offset:
-            last = segments.active
-            segments.replace(len(segments) - 1, len(segments))
-            self._remove([last])
-        active = segments.active
+        self._remove_newest(offset)
+        active = self._segments.active
         if offset < active.base_offset:
-            self._remove([active])
-            active = Segment.create(self._sync.path, offset, self._writer.config, self._files, now_ms)
-            segments.replace(0, 1, active)
+            active = self._empty_at(offset, now_ms)
         else:
             active.truncate_to(offset, now_ms)
         end = active.next_offset
@@ -181,6 +175,22 @@ class LogRemovals:
         else:  # a producer that is unknown now was unknown, or has expired, at each earlier offset
             self._producers.end_offset = end
 
+    def _remove_newest(self, offset: int) -> None:
+        """Removes the segments whose base offset is ``offset`` or later, except the first one. The newest one goes
+        first: after a crash, the log ends earlier, and a follower begins again."""
+        segments = self._segments
+        while len(segments) > 1 and segments.bases[-1] >= offset:
+            last = segments.active
+            segments.replace(len(segments) - 1, len(segments))
+            self._remove(last)
+
+    def _empty_at(self, offset: int, now_ms: int) -> Segment:
+        """Replaces the only segment by an empty one, which is returned."""
+        self._remove(self._segments.active)
+        fresh = Segment.create(self._sync.path, offset, self._writer.config, self._files, now_ms)
+        self._segments.replace(0, 1, fresh)
+        return fresh
+
     def _end_at(self, end: int) -> None:
         """Notes a lower end, or another one after a restart."""
         self.changes += 1
@@ -195,15 +205,9 @@ class LogRemovals:
         or its records are of a lost history. A high watermark that is set moves to ``offset``. Raises KafkaError.
         """
         self._disk.check_online()
-        segments = self._segments
         try:
-            # The newest segment first: after a crash, the log ends earlier, and the follower begins again.
-            while len(segments) > 1:
-                last = segments.active
-                segments.replace(len(segments) - 1, len(segments))
-                self._remove([last])
-            self._remove([segments.active])
-            segments.replace(0, 1, Segment.create(self._sync.path, offset, self._writer.config, self._files, now_ms))
+            self._remove_newest(0)
+            self._empty_at(offset, now_ms)
             self._end_at(offset)
             self._sync.restart(offset)
             self._writer.log_start_offset = offset
@@ -212,7 +216,7 @@ class LogRemovals:
             self._epochs.truncate_from_end(0)
             self._producers.remove_snapshots_from(0)
             self._producers.restart(offset)
-            segments.has_aborted = False
+            self._segments.has_aborted = False
         except OSError as error:
             raise self._snapshots.failed_cut(error) from error
 
@@ -250,12 +254,11 @@ class LogRemovals:
 
     # files
 
-    def _remove(self, segments: Sequence[Segment]) -> None:
-        if self.defer is not None:
-            self._remove_later([path for segment in segments for path in segment.mark_deleted()])
-            return
-        for segment in segments:
+    def _remove(self, segment: Segment) -> None:
+        if self.defer is None:
             segment.remove()
+        else:
+            self._remove_later(segment.mark_deleted())
 
     def _remove_later(self, doomed: Sequence[Path]) -> None:
         if self.defer is None:

@@ -11,10 +11,10 @@ import weakref
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Literal, NamedTuple, Self, Unpack
 
 from odradek.broker.settings.config import BrokerConfig
+from odradek.client.context_managers import Startable
 from odradek.client.other_names import NoOthers, OtherNames, refuse
 from odradek.core.errors import ConfigError
 from odradek.core.operating_system import require_posix
@@ -33,7 +33,7 @@ When = Literal["before", "after"]
 _ADDRESS = re.compile(r"[^/]*:\d+")
 
 
-class Broker(OtherNames):
+class Broker(OtherNames, Startable):
     """One Kafka broker on this machine::
 
         with odradek.Broker(config={"num.partitions": 4}) as broker:
@@ -228,14 +228,7 @@ class Broker(OtherNames):
         return self._engine.log_size()
 
     def __enter__(self) -> Self:
-        try:
-            return self.start() if not self.running else self
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
+        return self if self.running else super().__enter__()
 
     def __repr__(self) -> str:
         state = f"running at {self._engine.bootstrap_servers}" if self.running else "not running"

@@ -11,7 +11,7 @@ the end of the request, at most ``request.timeout.ms``.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Collection, Hashable
 from typing import Generic, NamedTuple, TypeVar
 
@@ -59,8 +59,6 @@ class NodeQueues(Generic[S, T]):
         self._waiting: dict[int, deque[NodeItem[S, T]]] = {}
         self._in_flight: dict[int, NodeBatch[S, T]] = {}
         self._due: set[int] = set()
-        self._subjects: dict[int, Counter[S]] = {}
-        """How many items of a subject each node has."""
 
     @property
     def is_empty(self) -> bool:
@@ -69,7 +67,6 @@ class NodeQueues(Generic[S, T]):
     def add(self, node: int, item: NodeItem[S, T]) -> bool:
         """Adds an item for a node. Returns whether a request is due."""
         self._waiting.setdefault(node, deque()).append(item)
-        self._subjects.setdefault(node, Counter())[item.subject] += 1
         return self._is_due(node)
 
     def take(self, node: int) -> NodeBatch[S, T] | None:
@@ -103,20 +100,19 @@ class NodeQueues(Generic[S, T]):
         if self._in_flight.get(node) is not batch:
             return False  # all its items have left
         del self._in_flight[node]
-        self._uncount(node, batch.items)
         return self._is_due(node)
 
     def depart(self, subjects: Collection[S], node_of: Callable[[S], int]) -> Departures[S, T]:
         """Removes the items of those of the subjects that have another node now."""
         gone = Departures[S, T]([], [], [])
-        for node, counts in tuple(self._subjects.items()):
-            moved = {each for each in subjects if each in counts and node_of(each) != node}
-            if moved:
+        for node in dict.fromkeys([*self._in_flight, *self._waiting]):
+            batch = self._in_flight.get(node)
+            own = {item.subject for item in (*(batch.items if batch else ()), *self._waiting.get(node, ()))}
+            if moved := {each for each in own.intersection(subjects) if node_of(each) != node}:
                 self._depart_from(node, moved, gone)
         return gone
 
     def _depart_from(self, node: int, moved: set[S], gone: Departures[S, T]) -> None:
-        begin = len(gone.items)
         batch = self._in_flight.get(node)
         if batch is not None:
             gone.items.extend(item for item in batch.items if item.subject in moved)
@@ -128,25 +124,11 @@ class NodeQueues(Generic[S, T]):
         gone.items.extend(item for item in waiting if item.subject in moved)
         if left := deque(item for item in waiting if item.subject not in moved):
             self._waiting[node] = left
-        self._uncount(node, gone.items[begin:])
         if self._is_due(node):
             gone.due.append(node)
-
-    def waiting(self, node: int) -> int:
-        """Returns how many items wait for the next request."""
-        return len(self._waiting.get(node, ()))
 
     def _is_due(self, node: int) -> bool:
         if node in self._in_flight or node in self._due or node not in self._waiting:
             return False
         self._due.add(node)
         return True
-
-    def _uncount(self, node: int, items: list[NodeItem[S, T]]) -> None:
-        counts = self._subjects[node]
-        counts.subtract([item.subject for item in items])
-        for subject in {item.subject for item in items}:
-            if not counts[subject]:
-                del counts[subject]
-        if not counts:
-            del self._subjects[node]

@@ -151,8 +151,9 @@ def test_a_damaged_file_is_left_out_and_stays(tmp_path: Path) -> None:
     assert len(folder.files(RECORDS)) == 1
     folder.clean()
     assert (folder.unreadable, bad.exists()) == ([], True)
-    analysis = analyse_folder(folder)
-    assert (analysis.groups, analysis.commit_count) == (("a",), 1)
+    damaged: list[str] = []
+    analysis = analyse_folder(folder, on_damaged=damaged.append)
+    assert (analysis.groups, analysis.commit_count, damaged) == (("a",), 1, [bad.name])
 
 
 def test_where_a_history_is(tmp_path: Path) -> None:

@@ -226,7 +226,10 @@ class _Doubled(Numbered):
     """Planted bug: a second request begins during the first."""
 
     def _is_due(self, node: int) -> bool:
-        return node in self._waiting and node not in self._due and not self._due.add(node)  # type: ignore[func-returns-value]
+        if node not in self._waiting or node in self._due:
+            return False
+        self._due.add(node)
+        return True
 
 
 class _Waiting(Numbered):

@@ -206,7 +206,7 @@ class PendingMarkers:
         and at each later failure."""
         self._is_writing, self._due_ms = True, None
         on_the_way = self._on_the_way
-        left = self.left - self._skipped(now_ms)
+        missing = self.left - self._skipped(now_ms) - on_the_way
 
         def note(partition: PartitionKey, code: ErrorCode) -> None:
             on_the_way.discard(partition)
@@ -219,7 +219,7 @@ class PendingMarkers:
                 marker = self._marker_for(now_ms, partition)
                 self._writer.write_marker(partition, marker).then(partial(note, partition))
 
-        for partition in (yield from sorted_in_steps(left - on_the_way if on_the_way else left)):
+        for partition in (yield from sorted_in_steps(missing)):
             if self._is_cancelled:
                 return
             if self._writer.exists(partition) and not self._is_ended(now_ms, partition):

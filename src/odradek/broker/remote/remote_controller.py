@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
 from odradek.broker.controller.write_events import Controller, TopicSpec
-from odradek.broker.loop.scheduler import Steps, value_of
+from odradek.broker.loop.scheduler import Steps
 from odradek.broker.metadata.producer_ids import ProducerIds
 from odradek.broker.remote.node_request import NodeRequest, schema_request
 from odradek.core.deferred import Deferred
@@ -82,8 +82,7 @@ class RemoteController(Controller):
     def _commit(self, change: Change, event: WriteEvent | None) -> Steps[None]:
         """Refuses records: what changes the catalogue is forwarded (``node/forwarded_requests``). An operation without
         records, such as a change of loggers, is served here."""
-        refusal = KafkaError(ErrorCode.not_controller, "Only the controller changes the catalogue.")
-        yield from value_of(Deferred.of(refusal))
+        raise KafkaError(ErrorCode.not_controller, "Only the controller changes the catalogue.")
 
     def create_topic(self, new: TopicSpec) -> Steps[Topic]:
         """Creates one topic, as a request of this broker. Raises KafkaError."""

@@ -35,15 +35,16 @@ def analysed_history(
     from odradek.core.errors import StorageError
     from odradek.history.kept.folder_analysis import analyse_folder
 
+    damaged: list[str] = []
     try:
         analysis = analyse_folder(
             folder, group=line.group, since_us=line.since_us, rules=line.rules, verdict_rules=line.verdict_rules,
-            on_batch=on_batch,
+            on_batch=on_batch, on_damaged=damaged.append,
         )  # fmt: skip
     except StorageError as error:
         raise CommandError(f"--from {one_line(error)}") from None
     if line.group is not None and line.group not in analysis.groups:
         raise CommandError(f"the history has no records of group {line.group}: leave --group out for all groups")
-    for name in folder.unreadable:
+    for name in damaged:
         warning_lines(f"Warning: {folder.directory / name} is damaged and left out.")
     return analysis

@@ -32,7 +32,8 @@ async def at_each_broker(cluster: Cluster, what: str, at: Callable[[Node], Await
     nodes = cluster.nodes()
     asked = await asyncio.gather(*(at(node) for node in nodes), return_exceptions=True)
     failures = [(node, one) for node, one in zip(nodes, asked, strict=True) if isinstance(one, BaseException)]
-    for node, failure in failures:
+    if failures:
+        node, failure = failures[0]
         if isinstance(failure, BrokerUnreachable) and len(failures) < len(nodes):
             raise BrokerUnreachable(
                 f"{failure}: only broker {node.node_id} has its {what}, and the other {len(nodes) - len(failures)} have"

@@ -14,7 +14,7 @@ from odradek.core.errors import StorageError
 from odradek.history.analysis import POINTS, Analysis, analyse
 from odradek.history.coverage import CoverageRow
 from odradek.history.findings import FindingRules
-from odradek.history.kept.history_files import ENDS, RECORDS, HistoryFile, HistoryFolder
+from odradek.history.kept.history_files import ENDS, RECORDS, HistoryFile, HistoryFolder, raise_bounds
 from odradek.history.kept.known_ends import KnownEnds
 from odradek.history.log_ends import RETENTION_MS
 from odradek.history.records.journal import Journal
@@ -49,11 +49,15 @@ def analyse_folder(
     verdict_rules: VerdictRules | None = None,
     points: int = POINTS,
     on_batch: Callable[[pa.RecordBatch], None] = lambda batch: None,
+    on_damaged: Callable[[str], None] = lambda name: None,
 ) -> Analysis:
-    """Analyses the history in a folder, or only the records of ``group``. ``on_batch`` gets the records.
+    """Analyses the history in a folder, or only the records of ``group``. ``on_batch`` gets the records, ``on_damaged``
+    the names of damaged files, which are left out.
 
     The end of the analysed time is that of the newest poll or record. Raises StorageError."""
     history = read_folder(folder)
+    for name in history.unreadable:
+        on_damaged(name)
     if not history.records and not history.ends:
         raise StorageError(f"{folder.directory}: it has no history that can be read")
     try:
@@ -106,8 +110,7 @@ def _coverage(files: list[HistoryFile], counts: FolderCounts) -> list[CoverageRo
     """Returns the coverage of the offsets topic. What a monitor did not note is unknown."""
     below: dict[int, int] = {}
     for one in files:
-        for number, offset in one.notes.incomplete_below.items():
-            below[number] = max(below.get(number, 0), offset)
+        raise_bounds(below, one.notes.incomplete_below)
     return [
         CoverageRow(
             number, counts.firsts.get(number, end), end, count := counts.records.get(number, 0), 0, 0, 0, end - count,

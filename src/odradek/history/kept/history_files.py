@@ -145,6 +145,12 @@ class HistoryFolder:
             os.close(opened)
 
 
+def raise_bounds(below: dict[int, int], more: Mapping[int, int]) -> None:
+    """Raises the offsets below which records are missing, by the partition of the offsets topic."""
+    for number, offset in more.items():
+        below[number] = max(below.get(number, 0), offset)
+
+
 def _opened(path: Path, kind: str, number: int, level: int) -> HistoryFile:
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size

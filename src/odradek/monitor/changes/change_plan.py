@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -82,8 +82,8 @@ def obstacles(plan: ChangePlan, facts: ClusterFacts) -> list[str]:
     if facts.cluster_id != plan.cluster_id:
         return [f"the plan is for the cluster {plan.cluster_id}, and this is {facts.cluster_id}"]
     found = []
-    if plan.kind is not ChangeKind.DELETE_OFFSETS and facts.state not in RESETTABLE:
-        found.append(f"the group is {facts.state}: stop its members first")
+    if obstacle := replace(plan, state=facts.state).obstacle:
+        found.append(obstacle)
     if plan.kind is not ChangeKind.RESTORE and facts.state == "Dead":
         found.append("the group does not exist any more")
     found += moved(plan.rows, facts.commits)

@@ -12,7 +12,7 @@ from odradek.core.counts import counted
 from odradek.core.ids import TopicPartition
 from odradek.lag import reset as resets
 from odradek.lag.describe import group_description
-from odradek.monitor.changes.change import ChangeKind, ChangeOutcome, ChangeRow, MonitorChange, undo_commits
+from odradek.monitor.changes.change import ChangeKind, ChangeOutcome, ChangeRow, Commits, MonitorChange, undo_commits
 from odradek.monitor.changes.change_plan import ChangePlan, ClusterFacts
 from odradek.monitor.changes.reset_request import ResetRequest, partitions_of, scenario_of
 from odradek.monitor.choices import RequestRefused
@@ -38,7 +38,7 @@ class ChangePlanner:
         topics, single = partitions_of(request.topics)
         commits = admin.group_commits(group)
         if request.target == "shift-by" and request.topics:
-            single, left_out = self._with_commits(admin, group, topics, single)
+            single, left_out = self._with_commits(admin, commits, topics, single)
             topics, notes = [], (*notes, *left_out)
         try:
             made = resets.plan(
@@ -69,14 +69,14 @@ class ChangePlanner:
 
     @staticmethod
     def _with_commits(
-        admin: Admin, group: str, topics: Iterable[str], single: list[TopicPartition]
+        admin: Admin, commits: Commits, topics: Iterable[str], single: list[TopicPartition]
     ) -> tuple[list[TopicPartition], tuple[str, ...]]:
         """Returns the chosen partitions that have a commit to shift from, and a note about the others."""
         try:
             whole = [tp for name in topics for tp in admin.partitions(name)]
         except UnknownTopic as error:
             raise RequestRefused("topics", f"topics: {error.message}") from None
-        commits, chosen = admin.group_commits(group), dict.fromkeys([*single, *whole])
+        chosen = dict.fromkeys([*single, *whole])
         held = [tp for tp in chosen if commits.get(tp) is not None]
         if not held:
             raise RequestRefused("topics", "topics: the group has no committed offset there to shift from")

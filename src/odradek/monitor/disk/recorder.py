@@ -11,14 +11,22 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from odradek.core.ids import TopicPartition
-from odradek.history.kept.history_files import ENDS, ENDS_SCHEMA, FOLDER, RECORDS, FileNotes, HistoryFolder
+from odradek.history.kept.history_files import (
+    ENDS,
+    ENDS_SCHEMA,
+    FOLDER,
+    RECORDS,
+    FileNotes,
+    HistoryFolder,
+    raise_bounds,
+)
 from odradek.history.records.columns import plain
 from odradek.monitor.group_tracker import LogBoundsRow
 
@@ -102,10 +110,8 @@ class HistoryRecorder:
     def note_incomplete(self, below: Mapping[int, int]) -> None:
         """Notes, for partitions of the offsets topic, the offset below which records were removed before this read.
         What was on the disk before the start is not missing."""
-        for number, offset in below.items():
-            if offset <= self._at_start.get(number, 0):
-                continue
-            self._incomplete[number] = max(self._incomplete.get(number, 0), offset)
+        missing = {number: offset for number, offset in below.items() if offset > self._at_start.get(number, 0)}
+        raise_bounds(self._incomplete, missing)
 
     def begin_again(self) -> None:
         """The offsets topic is another one: the history of the former one moves to a folder beside it."""
@@ -184,18 +190,18 @@ class HistoryRecorder:
             table = pa.Table.from_batches(waiting.records)
             table = table.sort_by([("record_partition", "ascending"), ("record_offset", "ascending")])
             first, last = _range_ms(table, now_ms)
-            self.folder.write(RECORDS, self._number, 0, table, _at(notes, first, last))
+            self.folder.write(RECORDS, self._number, 0, table, replace(notes, first_ms=first, last_ms=last))
             waiting.records, waiting.record_rows = [], 0
         if waiting.times:
-            table = waiting.end_table()
-            self.folder.write(ENDS, self._number, 0, table, _at(notes, min(waiting.times), max(waiting.times)))
+            notes = replace(notes, first_ms=min(waiting.times), last_ms=max(waiting.times))
+            self.folder.write(ENDS, self._number, 0, waiting.end_table(), notes)
         self._number += 1
 
     def _drop(self) -> None:
         """Forgets the waiting rows: a full disk must not fill the memory, too. The history has a gap then."""
         for batch in self._waiting.records:
             number, first = batch.column("record_partition")[0].as_py(), batch.column("record_offset")[-1].as_py() + 1
-            self._incomplete[number] = max(self._incomplete.get(number, 0), first)
+            raise_bounds(self._incomplete, {number: first})
         logger.warning("the history has a gap: %s rows could not be written", f"{self._waiting.rows:,}")
         self._waiting, self._known = _nothing(), {}
 
@@ -203,12 +209,6 @@ class HistoryRecorder:
         if not self.trouble:
             logger.warning("the history is not written, the next poll tries again: %s", error)
         self.trouble = str(error)
-
-
-def _at(notes: FileNotes, first_ms: int, last_ms: int) -> FileNotes:
-    return FileNotes(
-        first_ms, last_ms, notes.positions, notes.incomplete_below, notes.retention_ms, notes.retention_is_known
-    )
 
 
 def _range_ms(table: pa.Table, now_ms: int) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from odradek.history.kept.age_levels import LEVELS, thin_ends, thin_records
-from odradek.history.kept.history_files import ENDS, RECORDS, FileNotes, HistoryFile, HistoryFolder
+from odradek.history.kept.history_files import ENDS, RECORDS, FileNotes, HistoryFile, HistoryFolder, raise_bounds
 from odradek.monitor.disk.recorder import HistoryRecorder
 
 logger = logging.getLogger("odradek.monitor")
@@ -41,12 +41,11 @@ class HistoryUpkeep:
         """Removes what is too old or too much, and joins or thins one run of files. Returns whether there may be more.
 
         Raises OSError, pa.ArrowException."""
-        self.remove_oldest()
-        return any(self._join(kind, self._folder.files(kind)) for kind in (RECORDS, ENDS))
+        return any(self._join(kind, files) for kind, files in self.remove_oldest().items())
 
-    def remove_oldest(self) -> None:
+    def remove_oldest(self) -> dict[str, list[HistoryFile]]:
         """Removes the oldest files beyond ``keep_ms`` and ``keep_bytes``. The newest file of a kind stays: it says how
-        far the history reaches. Raises OSError."""
+        far the history reaches. Returns the files of each kind that stay. Raises OSError."""
         now_ms = self._now_ms()
         of_kinds = {kind: self._folder.files(kind) for kind in (RECORDS, ENDS)}
         oldest = sorted((one for files in of_kinds.values() for one in files[:-1]), key=lambda one: one.notes.last_ms)
@@ -56,6 +55,8 @@ class HistoryUpkeep:
                 continue
             self._folder.remove([one.path.name])
             size -= one.size
+            of_kinds[one.kind].remove(one)
+        return of_kinds
 
     def _join(self, kind: str, files: Sequence[HistoryFile]) -> bool:
         now_ms = self._now_ms()
@@ -71,14 +72,12 @@ class HistoryUpkeep:
         last = run[-1].notes
         below: dict[int, int] = {}
         for one in run:
-            for number, offset in one.notes.incomplete_below.items():
-                below[number] = max(below.get(number, 0), offset)
+            raise_bounds(below, one.notes.incomplete_below)
         if kind == RECORDS:
             table, more = thin_records(
                 table.sort_by([("record_partition", "ascending"), ("record_offset", "ascending")]), bucket_ms
             )
-            for number, offset in more.items():
-                below[number] = max(below.get(number, 0), offset)
+            raise_bounds(below, more)
         else:
             table = thin_ends(table.sort_by("time"), bucket_ms)
         names = tuple(one.path.name for one in run)

@@ -22,6 +22,7 @@ with extra_in_errors(__name__):
     from starlette.responses import JSONResponse, RedirectResponse, Response
 
 if TYPE_CHECKING:
+    from starlette.requests import Request
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 COOKIE = "odradek_monitor"
@@ -42,6 +43,12 @@ _HEADERS = (
 )
 READER, LOCAL = "reader", "local"
 """The names of those who have the token to read, and of those on a service without tokens."""
+
+
+def name_of(request: Request, field: str) -> str:
+    """Returns the name in a segment of a request's path."""
+    name: str = request.path_params[field]
+    return name.replace(SLASH, "/")
 
 
 class ClientIdentity(NamedTuple):

@@ -24,8 +24,7 @@ from odradek.monitor.changes.reset_request import request_of, topics_of
 from odradek.monitor.changes.service import MOST_CHANGES, ChangeForbidden, PlanStale
 from odradek.monitor.changes.store import PlanUsed
 from odradek.monitor.choices import RequestRefused
-from odradek.monitor.disk.database import StoreFailed
-from odradek.monitor.http.access import IDENTITY, SLASH, ClientIdentity
+from odradek.monitor.http.access import IDENTITY, ClientIdentity, name_of
 from odradek.monitor.http.json_api import Json, check_parameters, number_of
 from odradek.text.similar_names import nearest
 
@@ -156,24 +155,24 @@ class ChangeApi:
 
     def _plan_reset(self, changes: Changes, request: Request, body: Json) -> Response:
         check_parameters(body, _RESET_FIELDS)
-        group = _name(request, "group")
+        group = name_of(request, "group")
         check_known(self._reader, group)
         return JSONResponse(plan_values(changes.plan_reset(group, request_of(body))))
 
     def _plan_deletion(self, kind: ChangeKind) -> Callable[[Changes, Request, Json], Response]:
         def endpoint(changes: Changes, request: Request, body: Json) -> Response:
             check_parameters(body, ("topics",) if kind is ChangeKind.DELETE_OFFSETS else ())
-            group = _name(request, "group")
+            group = name_of(request, "group")
             check_known(self._reader, group)
             return JSONResponse(plan_values(changes.plan_deletion(group, kind, topics_of(body.get("topics", [])))))
 
         return endpoint
 
     def _plan(self, changes: Changes, request: Request) -> Response:
-        return JSONResponse(plan_values(_found(changes.plan(_name(request, "plan")), "plan", request)))
+        return JSONResponse(plan_values(_found(changes.plan(name_of(request, "plan")), "plan", request)))
 
     def _plan_csv(self, changes: Changes, request: Request) -> Response:
-        plan = _found(changes.plan(_name(request, "plan")), "plan", request)
+        plan = _found(changes.plan(name_of(request, "plan")), "plan", request)
         return Response(plan.csv(), media_type=CSV_TYPE)
 
     def _apply(self, changes: Changes, request: Request, body: Json) -> Response:
@@ -181,7 +180,7 @@ class ChangeApi:
         confirmed = body.get("confirm")
         if not isinstance(confirmed, str):
             raise RequestRefused("confirm", "confirm: expected the name of the group")
-        change = changes.apply(_name(request, "plan"), confirmed, identity_of(request).name)
+        change = changes.apply(name_of(request, "plan"), confirmed, identity_of(request).name)
         return JSONResponse(change_values(change), _CODES[change.outcome])
 
     def _newest(self, changes: Changes, request: Request) -> Response:
@@ -190,16 +189,16 @@ class ChangeApi:
         return JSONResponse({"changes": [change_values(one) for one in changes.newest(limit, query.get("group"))]})
 
     def _change(self, changes: Changes, request: Request) -> Response:
-        change = _found(changes.change(_name(request, "change")), "change", request)
+        change = _found(changes.change(name_of(request, "change")), "change", request)
         return JSONResponse(change_values(change) | {"restored_by": changes.restored_by(change.id)})
 
     def _change_csv(self, changes: Changes, request: Request) -> Response:
-        change = _found(changes.change(_name(request, "change")), "change", request)
+        change = _found(changes.change(name_of(request, "change")), "change", request)
         return Response(snapshot_csv(change), media_type=CSV_TYPE)
 
     def _undo(self, changes: Changes, request: Request, body: Json) -> Response:
         check_parameters(body, ())
-        return JSONResponse(plan_values(_found(changes.plan_restore(_name(request, "change")), "change", request)))
+        return JSONResponse(plan_values(_found(changes.plan_restore(name_of(request, "change")), "change", request)))
 
     # --- what all endpoints share -------------------------------------------------------------------------------------
 
@@ -236,8 +235,6 @@ class ChangeApi:
 def _replied(call: Callable[[], Response]) -> Response:
     try:
         return call()
-    except StoreFailed as error:
-        return JSONResponse({"error": str(error)}, 503)
     except OdradekError as error:
         code, body = refusal_of(error)
         return JSONResponse(body, code)
@@ -260,10 +257,5 @@ def _json(request: Request, body: bytes) -> Json:
 def _found(value: Any, kind: str, request: Request) -> Any:
     """Returns a plan or a change. Raises PlanUsed, which is 404, if there is none."""
     if value is None:
-        raise PlanUsed(f"there is no {kind} {_name(request, kind)!r}: it is carried out already, or unknown")
+        raise PlanUsed(f"there is no {kind} {name_of(request, kind)!r}: it is carried out already, or unknown")
     return value
-
-
-def _name(request: Request, field: str) -> str:
-    name: str = request.path_params[field]
-    return name.replace(SLASH, "/")

@@ -23,7 +23,7 @@ with extra_in_errors(__name__):
 
 from odradek.monitor.choices import RequestRefused
 from odradek.monitor.disk.database import StoreFailed
-from odradek.monitor.http.access import SLASH, AccessTokens, Guard
+from odradek.monitor.http.access import SLASH, AccessTokens, Guard, name_of
 from odradek.monitor.http.burrow_api import BurrowApi, Reply
 from odradek.monitor.http.change_api import ChangeApi
 from odradek.monitor.http.json_api import (
@@ -109,10 +109,10 @@ class Service:
         yield Route("/api/v1/openapi.json", lambda request: JSONResponse(openapi()))
         # A path, because a group's name may be empty; a slash in a name is encoded.
         yield Route(
-            "/api/v1/groups/{group:path}", self._ours(lambda one: group_detail(self._reader, _name(one, "group")))
+            "/api/v1/groups/{group:path}", self._ours(lambda one: group_detail(self._reader, name_of(one, "group")))
         )
         yield Route("/api/v1/findings", self._ours(lambda request: {"findings": findings(self._reader)}))
-        yield Route("/api/v1/topics/{topic}", self._ours(lambda one: topic_detail(self._reader, _name(one, "topic"))))
+        yield Route("/api/v1/topics/{topic}", self._ours(lambda one: topic_detail(self._reader, name_of(one, "topic"))))
         yield Route("/api/v1/incidents", self._ours(self._incident_rows, reads_tracker=False))
         yield Route("/api/v1/incidents/{incident}", self._ours(self._incident, reads_tracker=False))
         yield Route("/burrow/admin", lambda request: PlainTextResponse("GOOD"))
@@ -154,7 +154,7 @@ class Service:
         return {"incidents": rows, "trouble": trouble, "pending": incidents.pending()}
 
     def _incident(self, request: Request) -> object:
-        return _kept(self._incidents).row(_name(request, "incident"))
+        return _kept(self._incidents).row(name_of(request, "incident"))
 
     def ready(self, request: Request) -> Response:
         """Replies 200 when the view is complete and up to date, else 503 with the reason."""
@@ -191,7 +191,7 @@ class Service:
     def _burrows(self, call: Callable[..., Reply]) -> Callable[[Request], Response]:
         def endpoint(request: Request) -> Response:
             with self._reader.access:
-                reply = call(**{field: _name(request, field) for field in request.path_params})
+                reply = call(**{field: name_of(request, field) for field in request.path_params})
             place = {"url": request.scope["path"].replace(SLASH, "/"), "host": socket.gethostname()}
             return Response(json.dumps(reply.body | {"request": place}), reply.code, media_type="application/json")
 
@@ -209,13 +209,8 @@ def _missing(request: Request) -> str:
     """Returns the text about a group, a topic or an incident of a path that is not there."""
     kind = next(iter(request.path_params))
     if kind == "incident":
-        return f"the monitor knows no incident {printable(_name(request, kind))!r}: /api/v1/incidents lists them"
-    return f"the monitor knows no {kind} {printable(_name(request, kind))!r}: /api/v1/groups lists the groups"
-
-
-def _name(request: Request, field: str) -> str:
-    name: str = request.path_params[field]
-    return name.replace(SLASH, "/")
+        return f"the monitor knows no incident {printable(name_of(request, kind))!r}: /api/v1/incidents lists them"
+    return f"the monitor knows no {kind} {printable(name_of(request, kind))!r}: /api/v1/groups lists the groups"
 
 
 def _not_found(request: Request, error: Exception) -> Response:

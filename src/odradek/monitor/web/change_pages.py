@@ -25,7 +25,7 @@ from odradek.monitor.changes.reset_request import request_of, topics_of
 from odradek.monitor.changes.service import MOST_CHANGES, ChangeForbidden, PlanStale
 from odradek.monitor.changes.store import PlanUsed
 from odradek.monitor.choices import TARGETS, RequestRefused
-from odradek.monitor.http.access import SLASH, AccessTokens
+from odradek.monitor.http.access import AccessTokens, name_of
 from odradek.monitor.http.change_api import (
     CHANGE_PARAMETERS,
     CSV_TYPE,
@@ -42,6 +42,7 @@ from odradek.monitor.http.json_api import Json, check_parameters, number_of
 from odradek.monitor.web.change_views import change_line, change_view, plan_view, reset_view
 from odradek.monitor.web.form_fields import form_fields
 from odradek.monitor.web.formats import link, named
+from odradek.monitor.web.pages import here_of
 
 if TYPE_CHECKING:
     from odradek.monitor.changes.service import Changes
@@ -78,7 +79,7 @@ class ChangePages:
 
     @staticmethod
     def _to_wizard(request: Request) -> Response:
-        return RedirectResponse(named("/group/reset", request.path_params["group"].replace(SLASH, "/")), 303)
+        return RedirectResponse(named("/group/reset", name_of(request, "group")), 303)
 
     def _wizard(self, changes: Changes, request: Request) -> Response:
         group, query = request.query_params.get("name", ""), request.query_params
@@ -159,12 +160,12 @@ class ChangePages:
         group = query.get("group")
         found = changes.newest(number_of(query, "limit", 100, MOST_CHANGES), group)
         content = {"lines": [change_line(one) for one in found], "group": group}
-        return self._shown(request, "changes.html", content, _here(request))
+        return self._shown(request, "changes.html", content, here_of(request))
 
     def _change(self, changes: Changes, request: Request) -> Response:
         change: MonitorChange = _found(changes.change(request.query_params.get("id", "")), "change")
         content = change_view(change, changes.restored_by(change.id)) | {"error": None}
-        return self._shown(request, "change.html", content, _here(request))
+        return self._shown(request, "change.html", content, here_of(request))
 
     def _change_csv(self, changes: Changes, request: Request) -> Response:
         change: MonitorChange = _found(changes.change(request.query_params.get("id", "")), "change")
@@ -227,11 +228,6 @@ def _found(value: Any, kind: str) -> Any:
     if value is None:
         raise PlanUsed(f"There is no such {kind}: it is carried out already, or unknown.")
     return value
-
-
-def _here(request: Request) -> str:
-    path: str = request.url.path
-    return path + (f"?{request.url.query}" if request.url.query else "")
 
 
 def _csv(text: str, name: str) -> Response:

@@ -57,6 +57,12 @@ def _time(ms: int | None) -> Markup:
     return Markup('<time datetime="{}">{}</time>').format(stamp, text) if stamp else text
 
 
+def here_of(request: Request) -> str:
+    """Returns the address of the page that a request asks for."""
+    path: str = request.url.path
+    return path + (f"?{request.url.query}" if request.url.query else "")
+
+
 def _templates() -> Environment:
     made = Environment(
         loader=FileSystemLoader(_PLACE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
@@ -116,8 +122,7 @@ class Pages:
                 )
             if code != 200:
                 shown = "message.html"
-            here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-            return self.page(shown, content, head, here, code)
+            return self.page(shown, content, head, here_of(request), code)
 
         return endpoint
 

@@ -13,6 +13,11 @@ from odradek.pipelines.commit.operations import CommitGroup, FenceGroup, NewFile
 from odradek.pipelines.commit.state import BatchPlan, QueryState, TableState
 
 
+def next_number(least: int) -> int:
+    """Returns the number of a run that is the only one. ``least``: that of the newest run before."""
+    return least + 1
+
+
 class CommitDriver(ABC):
     """A table that does the operations of its state machine. ``_NO_FILES``: the files of a micro-batch without rows."""
 
@@ -26,7 +31,7 @@ class CommitDriver(ABC):
         self._fence_commits: Callable[[], bool] = lambda: False
 
     @abstractmethod
-    def _begun(self, take_number: Callable[[int], int] = lambda least: least + 1) -> None:
+    def _begun(self, take_number: Callable[[int], int] = next_number) -> None:
         """Begins the run: sets ``_run``. ``take_number`` returns its number, which is higher than the given one."""
 
     @property

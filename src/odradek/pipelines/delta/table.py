@@ -26,6 +26,7 @@ from urllib.parse import unquote
 
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import LogTail, TopicPartition
+from odradek.pipelines.commit.driver import next_number
 from odradek.pipelines.commit.logs import VersionLog
 from odradek.pipelines.commit.machine import TableRun
 from odradek.pipelines.commit.operations import (
@@ -55,7 +56,7 @@ from odradek.pipelines.files.row_ends import REPLAYS, row_ends
 from odradek.pipelines.files.staging import StagedFile, Staging
 from odradek.pipelines.files.table_rows import Marks, Spans, marks_in
 from odradek.pipelines.filesystems import FileStatus, Location
-from odradek.pipelines.formats.format_table import FormatTable, next_number
+from odradek.pipelines.formats.format_table import FormatTable
 from odradek.pipelines.parquet.table import prefix_of, table_file_name
 from odradek.text.table_paths import check_descriptors, delta_uri
 

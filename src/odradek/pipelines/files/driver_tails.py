@@ -24,7 +24,7 @@ from odradek.spark.options import ReadOptions
 T = TypeVar("T")
 
 _AT_ONCE = 8
-_FETCH_BYTES = 4096
+FETCH_BYTES = 4096
 """A broker sends at least one whole batch."""
 
 
@@ -33,7 +33,7 @@ class DriverTails:
 
     def __init__(self, options: ReadOptions, planned: Sequence[Range], ids: Mapping[str, UUID | None]) -> None:
         self._options, self._planned, self._ids = options, planned, ids
-        self._config = as_config(options.client, max_partition_fetch_bytes=_FETCH_BYTES)
+        self._config = as_config(options.client, max_partition_fetch_bytes=FETCH_BYTES)
 
     def check(self, known: Mapping[TopicPartition, LogTail]) -> list[TopicPartition]:
         """Looks whether each log has the batch that was read before its range. Returns the partitions in which it

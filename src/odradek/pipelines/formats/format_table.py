@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from odradek.core.ids import TopicPartition
-from odradek.pipelines.commit.driver import CommitDriver
+from odradek.pipelines.commit.driver import CommitDriver, next_number
 from odradek.pipelines.commit.state import Added, BatchPlan
 from odradek.pipelines.files.row_ends import REPLAYS
 from odradek.pipelines.files.table_rows import Marks, Spans
@@ -18,11 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from odradek.pipelines.files.batch_rows import BatchRows
-
-
-def next_number(least: int) -> int:
-    """Returns the number of a run that is the only one. ``least``: that of the newest run before."""
-    return least + 1
 
 
 class FormatTable(CommitDriver):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from odradek.core.errors import StorageError
 from odradek.core.ids import TopicPartition
+from odradek.pipelines.commit.driver import next_number
 from odradek.pipelines.commit.logs import VersionLog
 from odradek.pipelines.commit.machine import TableRun
 from odradek.pipelines.commit.operations import (
@@ -46,7 +47,7 @@ from odradek.pipelines.files.row_ends import OURS, REPLAYS, is_named, row_ends
 from odradek.pipelines.files.staging import StagedFile
 from odradek.pipelines.files.table_rows import Marks, Spans, marks_in
 from odradek.pipelines.filesystems import Location
-from odradek.pipelines.formats.format_table import FormatTable, next_number
+from odradek.pipelines.formats.format_table import FormatTable
 from odradek.pipelines.iceberg.catalogs import TablePlace, catalog_errors, load, open_catalog
 from odradek.pipelines.iceberg.columns import (
     IcebergLayout,

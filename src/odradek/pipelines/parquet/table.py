@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.core.errors import StorageError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.commit.damaged_files import remedied_by
+from odradek.pipelines.commit.driver import next_number
 from odradek.pipelines.commit.logs import RESTORE_NOTES, FileLog, entry_name
 from odradek.pipelines.commit.machine import TableRun, drive
 from odradek.pipelines.commit.operations import (
@@ -66,7 +67,7 @@ from odradek.pipelines.files.row_ends import REPLAYS, parquet_row_ends
 from odradek.pipelines.files.staging import Staging
 from odradek.pipelines.files.table_rows import Marks, Spans, parquet_marks
 from odradek.pipelines.filesystems import Location
-from odradek.pipelines.formats.format_table import FormatTable, next_number
+from odradek.pipelines.formats.format_table import FormatTable
 from odradek.pipelines.parquet.manifests import Manifests
 from odradek.text.printable import one_line
 

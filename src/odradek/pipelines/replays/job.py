@@ -34,7 +34,7 @@ from odradek.pipelines.sources import check_letters
 from odradek.pipelines.tables.table import Table, open_table
 from odradek.pipelines.values.arguments import about
 from odradek.spark.offsets.offset_ranges import Range
-from odradek.spark.options import parse_options, parse_size
+from odradek.spark.options import ReadOptions, parse_options, parse_size
 from odradek.spark.progress import progress_options
 
 if TYPE_CHECKING:
@@ -211,9 +211,8 @@ def replay_of(options: ReplayOptions, found: ReplayRanges, into: Target | Replay
             "topic"
         )
     if isinstance(into, Target) and into.letters_to is not None:
-        given = {"kafka.bootstrap.servers": options.bootstrap_servers, "subscribe": "any", **read_options(options)}
-        client = parse_options(given, streaming=False).client
-        check_letters(into.letters_to, client, is_read=into.letters_to in {one.partition.topic for one in found.ranges})
+        is_read = into.letters_to in {one.partition.topic for one in found.ranges}
+        check_letters(into.letters_to, _parsed(options).client, is_read=is_read)
     return Replay(options.bootstrap_servers, found, into, read_options(options), options.again, _selection(options))
 
 
@@ -270,10 +269,14 @@ def destination(options: ReplayOptions, shown: Callable[[str], str] = str) -> Ta
     return None
 
 
+def _parsed(options: ReplayOptions) -> ReadOptions:
+    given = {"kafka.bootstrap.servers": options.bootstrap_servers, "subscribe": "any", **read_options(options)}
+    return parse_options(given, streaming=False)
+
+
 def find_ranges(options: ReplayOptions) -> ReplayRanges:
     """Returns the ranges that the options select. Raises the errors of ``find``."""
-    given = {"kafka.bootstrap.servers": options.bootstrap_servers, "subscribe": "any", **read_options(options)}
-    parsed = parse_options(given, streaming=False)
+    parsed = _parsed(options)
     return find(parsed.client, _selection(options), parsed.isolation_level)
 
 

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from odradek.client.admin import Admin
+from odradek.client.config import as_config
 from odradek.client.errors import OffsetOutOfRange
 from odradek.client.reader import PartitionReader
 from odradek.core.ids import LATEST, TopicPartition
 from odradek.pipelines.commit.state import Piece, key_of
-from odradek.pipelines.files.driver_tails import DriverTails
+from odradek.pipelines.files.driver_tails import FETCH_BYTES, DriverTails
 from odradek.pipelines.files.log_rows import LogRows
 from odradek.pipelines.replays.progress import ReplayProgress
 from odradek.pipelines.replays.topic import ReplayedRecord
@@ -114,8 +115,9 @@ def _other_records(
         if origin is not None and origin[1] < below[origin[0]]:
             newest[origin[0]].setdefault(origin[1], []).append(one)
     lost: list[str] = []
+    config = as_config(options.client, max_partition_fetch_bytes=FETCH_BYTES)
     for tp, records in newest.items():
-        reader = PartitionReader(options.client, tp, ("offset", "key", "value"), topic_id=ids.get(tp.topic))
+        reader = PartitionReader(config, tp, ("offset", "key", "value"), topic_id=ids.get(tp.topic))
         for at in sorted(records, reverse=True)[:_MOST_COMPARED]:
             there: list[tuple[object, object]] = []
             with contextlib.suppress(OffsetOutOfRange):  # the log starts behind it

@@ -123,7 +123,6 @@ class Table:
             run.begin()  # before ``_lock``: the error of ``begin`` names the other run
             locked.callback(run.end)
             locked.enter_context(_lock(self.location, run.description))
-            self._batches = state.child(BATCHES)
             self.checkpoint: Location = state.child(CHECKPOINT)
             if target.checkpoint is not None:
                 self.checkpoint = location_of(target.checkpoint, spark)
@@ -135,7 +134,7 @@ class Table:
             self._writer.prepare(run.dead, run.take_number, run.gone)
             run.forget_dead()
             if run.gone:
-                for folder in (state, state.child(RUNS), self._batches):
+                for folder in (state, state.child(RUNS), state.child(BATCHES)):
                     remove_unfinished(folder, DAY_S)
             self._locked = locked.pop_all()
 

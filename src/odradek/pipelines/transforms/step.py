@@ -18,6 +18,7 @@ from odradek.pipelines.transforms.query_text import check_query
 from odradek.pipelines.values.arguments import ArgumentError, wrong
 from odradek.pipelines.values.reader import ERROR
 from odradek.pipelines.values.record_values import Values
+from odradek.spark.driver.query_sources import streaming_leaves
 from odradek.spark.writes.write_options import WriteOptions, check_columns
 from odradek.text.printable import one_line
 
@@ -109,8 +110,7 @@ def check_one_read(rows: DataFrame) -> None:
     write that into the checkpoint, with which no other query could go on. Sessions of Spark Connect do not show it."""
     if not hasattr(rows, "_jdf"):
         return
-    leaves = rows._jdf.queryExecution().analyzed().collectLeaves()
-    reads = sum(leaves.apply(number).isStreaming() for number in range(leaves.size()))
+    reads = len(list(streaming_leaves(rows._jdf.queryExecution().analyzed())))
     if reads > 1:
         raise ConfigError(
             f"the query reads {VIEW} {reads} times, and a transform reads its records once: make several rows of a"

@@ -42,6 +42,7 @@ class DeadLetters:
     def __init__(self, options: WriteOptions | None) -> None:
         self._options = options
         self._waiting: list[pa.RecordBatch] = []
+        self._waiting_bytes = 0
 
     def look_at(self, rows: pa.RecordBatch, records: pa.RecordBatch) -> None:
         """Takes the records whose rows have an error. Raises StorageError if letters cannot be sent."""
@@ -50,8 +51,10 @@ class DeadLetters:
         errors = rows.column(ERROR)
         if errors.null_count == len(errors):
             return
-        self._waiting.append(_letters(records, errors))
-        if sum(batch.nbytes for batch in self._waiting) > _AT_ONCE_BYTES:
+        letters = _letters(records, errors)
+        self._waiting.append(letters)
+        self._waiting_bytes += letters.nbytes
+        if self._waiting_bytes > _AT_ONCE_BYTES:
             self.send()
 
     def send(self) -> None:
@@ -60,7 +63,7 @@ class DeadLetters:
 
         if self._options is None or not self._waiting:
             return
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
         try:
             write_task(self._options, iter(waiting))
         except OdradekError as error:

@@ -71,13 +71,20 @@ def source_options(execution: JavaObject, timeout_ms: int | None = None) -> list
     return found if timeout_ms is None else [None if one is None else _with_limit(one, timeout_ms) for one in found]
 
 
-def _relations(analyzed: JavaObject) -> Iterator[JavaObject]:
-    """Yields the streaming leaves of a plan, equal leaves once, in the order of the sources in progress reports."""
+def streaming_leaves(analyzed: JavaObject) -> Iterator[JavaObject]:
+    """Yields the leaves of a plan that are streams, each time that the query reads one."""
     leaves = analyzed.collectLeaves()
-    seen: list[JavaObject] = []
     for number in range(leaves.size()):
         leaf = leaves.apply(number)
-        if leaf.isStreaming() and not any(leaf.equals(other) for other in seen):
+        if leaf.isStreaming():
+            yield leaf
+
+
+def _relations(analyzed: JavaObject) -> Iterator[JavaObject]:
+    """Yields the streaming leaves of a plan, equal leaves once, in the order of the sources in progress reports."""
+    seen: list[JavaObject] = []
+    for leaf in streaming_leaves(analyzed):
+        if not any(leaf.equals(other) for other in seen):
             seen.append(leaf)
             yield leaf
 

@@ -34,10 +34,8 @@ _LAST_SHOWN_MS = 253_402_300_800_000
 _PUT_BACK = (
     "the data directory of its broker was put back from an older copy and has grown again, or the log was truncated"
 )
-READ_ON = (
-    "Put the newer directory back; or find the first new record by its time, and read on from there: odradek groups "
-    "reset --mark with --to-datetime or --to-offset, and with --create if the group is missing"
-)
+_RESET = "odradek groups reset --mark with --to-datetime or --to-offset, and with --create if the group is missing"
+READ_ON = f"Put the newer directory back; or find the first new record by its time, and read on from there: {_RESET}"
 GOES_ON = "data may have been lost: %s. The query continues, because failOnDataLoss=false"
 
 
@@ -144,9 +142,8 @@ def reset_beyond_message(partition: TopicPartition, offset: int, log_end: int, g
 def read_again_message(log_start: int) -> str:
     """Returns the end of the message about a truncated log: what the two ways on do."""
     return (
-        ". To go on with the new records only, find the first one by its time, and reset the group to it: odradek "
-        "groups reset --mark with --to-datetime or --to-offset, and with --create if the group is missing. With "
-        f"failOnDataLoss=false the partition is read once more from its start, offset {log_start}"
+        f". To go on with the new records only, find the first one by its time, and reset the group to it: {_RESET}. "
+        f"With failOnDataLoss=false the partition is read once more from its start, offset {log_start}"
     )
 
 

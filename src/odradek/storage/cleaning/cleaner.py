@@ -184,9 +184,7 @@ class _Cleaning:
         return CleaningResult(end_offset, self.counts)
 
     def _open(self, source: SourceSegment) -> Segment:
-        segment = Segment(self.directory, source.base_offset, self.config, self.files, 0)
-        segment.size = source.size
-        return segment
+        return _open(self.directory, source, self.config, self.files)
 
     def _survey(self) -> Generator[int, None, list[AbortedTransactionSpan]]:
         search = AbortedSearch()
@@ -340,6 +338,12 @@ class _Throttle:
                 return
 
 
+def _open(directory: Path, source: SourceSegment, config: LogConfig, files: Files) -> Segment:
+    segment = Segment(directory, source.base_offset, config, files, 0)
+    segment.size = source.size
+    return segment
+
+
 def choose_engine(job: Job, files: Files) -> Engine:
     """Returns the engine for the process: ``ColumnEngine`` for logs of many records if numba is installed."""
     if _estimated_rows(job, files) <= _ROWS:
@@ -356,8 +360,7 @@ def _estimated_rows(job: Job, files: Files) -> float:
     rows = size = 0
     directory = Path(job.directory)
     for source in job.sources:
-        segment = Segment(directory, source.base_offset, LogConfig(), files, 0)
-        segment.size = source.size
+        segment = _open(directory, source, LogConfig(), files)
         for _, header in islice(segment.batches_from(0), _ESTIMATED_BATCHES):
             rows += header.record_count + _ROWS_PER_BATCH
             size += header.size_in_bytes

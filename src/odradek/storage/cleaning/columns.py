@@ -268,7 +268,7 @@ def _filter(  # noqa: PLR0917
     buffer: Bytes, table: Int64s, tasks: Bytes, flags: Bytes, now_ms: int, horizon_ms: int, mapped_offset: int,
     slots: Uint64s, k0: Word, k1: Word, keep: Bytes, out: Bytes, results: Int64s,
 ) -> tuple[Long, Long]:  # fmt: skip
-    """Filters all batches. Returns (status, malformed batch or -1). ``flags`` are those of ``_tasks``."""
+    """Filters all batches. Returns (status, malformed batch or -1). ``flags`` are those of ``_add_tasks``."""
     to = np.int64(0)
     for i in range(len(table)):
         results[i, ACTION] = EMPTY if flags[i] & 1 else DROP

@@ -53,8 +53,10 @@ FACTS = ClusterFacts(
         (None, True, ChangeOutcome.UNKNOWN),
     ],
 )
-def test_the_outcome_of_an_error(present: object, is_refused: bool, outcome: ChangeOutcome) -> None:
-    found, text = outcome_of(ROWS, present, "the reason", is_refused=is_refused)  # type: ignore[arg-type]
+def test_the_outcome_of_an_error(
+    present: dict[TopicPartition, OffsetAndMetadata | None] | None, is_refused: bool, outcome: ChangeOutcome
+) -> None:
+    found, text = outcome_of(ROWS, present, "the reason", is_refused=is_refused)
     assert (found, "the reason" in text) == (outcome, True)
 
 
