@@ -11,16 +11,20 @@ import socket
 import struct
 import sys
 import time
+from collections.abc import Callable
+from typing import TypeVar
 
 from odradek.batches.encode import encode_batch
 from odradek.core.effects import SimpleRecord
 from odradek.wire import frames
 from odradek.wire.api_keys import FETCH, LIST_OFFSETS, PRODUCE
 
+T = TypeVar("T")
 _FILL_WINDOW = 4
 _FILL_BATCHES = 64
 _FETCH_BYTES = 1 << 20
 _COPY_BYTES = 1 << 20
+_ACCEPT_S, _ACCEPT_POLL_S = 30.0, 0.02
 
 
 class Connection:
@@ -46,6 +50,19 @@ class Connection:
                 raise ConnectionError("the broker closed the connection")
             data += piece
         return bytes(data)
+
+
+def repeat_until_accepted(connection: Connection, request: bytes, check: Callable[[bytes], T]) -> T:
+    """Repeats a request until ``check`` accepts its reply, and returns the result of ``check``. Raises its error after
+    ``_ACCEPT_S``."""
+    deadline = time.monotonic() + _ACCEPT_S
+    while True:
+        try:
+            return check(connection.call(request))
+        except RuntimeError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(_ACCEPT_POLL_S)
 
 
 def produce_request(topic: str, partition: int, data: bytes) -> bytes:

@@ -26,23 +26,21 @@ from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormat
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol
 
-from bench.raw import Connection, batches, check_produced, produce_request
+from bench.raw import Connection, batches, check_produced, produce_request, repeat_until_accepted
 from bench.sides import CONFIG, resident_bytes
+from bench.transaction_requests import NEW, OLD, TransactionRequests
 from odradek.batches.encode import encode_batch
 from odradek.core.effects import SimpleRecord
 from odradek.testing.process import BrokerProcess
 from odradek.wire import frames
 from odradek.wire.api_keys import API_VERSIONS, FETCH, FIND_COORDINATOR, HEARTBEAT, METADATA, OFFSET_COMMIT
 
-T = TypeVar("T")
 TOPIC = "pairs"
 _PARTITIONS = 100
 _WARM_UP = 3
 _GROUPS = 8
-_READY_S = 30.0
-_POLL_S = 0.02
 _START = "start"
 _SOURCE = Path(__file__).resolve().parent.parent / "src"
 _EXAMPLE = """\
@@ -104,6 +102,31 @@ def _no_error(reply: bytes) -> None:
 def _accept(reply: bytes) -> None:
     if len(reply) < 10:
         raise RuntimeError("the reply is too short")
+
+
+class Case(Protocol):
+    """``count`` requests or transactions, sent to a broker one way or another."""
+
+    count: int
+
+    def run(self, bootstrap: str) -> None:
+        """Sends them and checks the replies. Raises RuntimeError."""
+
+
+class Transactions:
+    """``count`` transactions of a kind of client, one after the other. Each run has a transactional id of its own."""
+
+    count = 200
+
+    def __init__(self, case: str) -> None:
+        self.case, self.runs = case, 0
+
+    def run(self, bootstrap: str) -> None:
+        self.runs += 1
+        made = TransactionRequests(bootstrap, TOPIC, self.case, self.count, f"{self.case} {self.runs}")
+        connection = Connection(bootstrap)
+        made.check([connection.call(request) for one in made.transactions for request in one])
+        connection.socket.close()
 
 
 class Workload:
@@ -186,19 +209,6 @@ def prepare(bootstrap: str) -> None:
         repeat_until_accepted(connection, _commit(f"group-{number}", 0), _no_error)
 
 
-def repeat_until_accepted(connection: Connection, request: bytes, check: Callable[[bytes], T]) -> T:
-    """Repeats a request until ``check`` accepts its reply, and returns the result of ``check``. Raises its error after
-    ``_READY_S``."""
-    deadline = time.monotonic() + _READY_S
-    while True:
-        try:
-            return check(connection.call(request))
-        except RuntimeError:
-            if time.monotonic() > deadline:
-                raise
-        time.sleep(_POLL_S)
-
-
 def _summary(name: str, ratios: list[float]) -> str:
     low, middle, high = statistics.quantiles(ratios, n=4)
     return f"{name} {middle:.3f} ({low:.3f} to {high:.3f})"
@@ -253,7 +263,7 @@ def argument_parser(module: str, text: str | None, example: str, rounds: int, na
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    everything = workloads()
+    everything: dict[str, Case] = {**workloads(), **{name: Transactions(name) for name in (NEW, OLD)}}
     chosen = argument_parser("bench.revisions", __doc__, _EXAMPLE, 30, [_START, *everything]).parse_args(arguments)
     cases, rounds = chosen.cases or [_START, *everything], chosen.rounds
     compile_modules(chosen.other, _SOURCE)
@@ -283,7 +293,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 broker.stop()
 
 
-def _side_ns(sides: Mapping[str, Revision], workload: Workload, side: str) -> int:
+def _side_ns(sides: Mapping[str, Revision], workload: Case, side: str) -> int:
     """The run time of a side's broker for one workload, in ns."""
     broker = sides[side]
     before = broker.ran_ns()

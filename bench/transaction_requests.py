@@ -9,8 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench.raw import Connection
-from bench.revisions import repeat_until_accepted
+from bench.raw import Connection, repeat_until_accepted
 from odradek.batches.encode import encode_batch
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode
@@ -25,7 +24,7 @@ from odradek.wire.api_keys import (
     TXN_OFFSET_COMMIT,
 )
 
-_TRANSACTIONAL_ID, _GROUP = "bench-transactions", "group-0"
+_GROUP = "group-0"
 _VALUE = b"x" * 100
 NEW, OLD = "transaction", "transaction, older client"
 """The cases. With Produce 12 and TxnOffsetCommit 5 the broker adds the partition and the group to the transaction, and
@@ -34,11 +33,15 @@ _Request = tuple[int, int, Mapping[str, Any]]
 
 
 class TransactionRequests:
-    """``count`` transactions of a case, each as its requests. Initializes the transactional id at ``bootstrap``."""
+    """``count`` transactions of a case, each as its requests. Initializes the transactional id at ``bootstrap``.
 
-    def __init__(self, bootstrap: str, topic: str, case: str, count: int) -> None:
-        self._topic = topic
-        self._producer_id, self._epoch = _initialize(Connection(bootstrap))
+    A new client needs an epoch for each transaction, and an id has 32,767 of them."""
+
+    def __init__(
+        self, bootstrap: str, topic: str, case: str, count: int, transactional_id: str = "bench-transactions"
+    ) -> None:
+        self._topic, self._id = topic, transactional_id
+        self._producer_id, self._epoch = _initialize(Connection(bootstrap), transactional_id)
         make = self._new_client if case == NEW else self._old_client
         made = [make(number) for number in range(count)]
         self._kinds = [(api_key, version) for api_key, version, _ in made[0]]
@@ -73,7 +76,7 @@ class TransactionRequests:
 
     def _identity(self, epoch: int) -> dict[str, Any]:
         return {
-            "transactional_id": _TRANSACTIONAL_ID, "producer_id": self._producer_id, "producer_epoch": epoch
+            "transactional_id": self._id, "producer_id": self._producer_id, "producer_epoch": epoch
         }  # fmt: skip
 
     def _produce(self, epoch: int, sequence: int) -> Mapping[str, Any]:
@@ -82,7 +85,7 @@ class TransactionRequests:
             producer_epoch=epoch, base_sequence=sequence, transactional=True,
         )  # fmt: skip
         topic = {"name": self._topic, "partition_data": [{"index": 1, "records": data}]}
-        return {"transactional_id": _TRANSACTIONAL_ID, "acks": -1, "timeout": 30_000, "topic_data": [topic]}
+        return {"transactional_id": self._id, "acks": -1, "timeout": 30_000, "topic_data": [topic]}
 
     def _offset(self, epoch: int, offset: int) -> Mapping[str, Any]:
         part = {
@@ -106,19 +109,19 @@ def _code_of(api_key: int, reply: Any) -> ErrorCode:
     return ErrorCode(row.error_code)
 
 
-def _initialize(connection: Connection) -> tuple[int, int]:
+def _initialize(connection: Connection, transactional_id: str) -> tuple[int, int]:
     """Repeats InitProducerId until the coordinator returns a producer id and epoch. Raises RuntimeError."""
     connection.call(
-        frames.encode_request(FIND_COORDINATOR, 1, 0, "bench", {"key": _TRANSACTIONAL_ID, "key_type": 1})
+        frames.encode_request(FIND_COORDINATOR, 1, 0, "bench", {"key": transactional_id, "key_type": 1})
     )  # fmt: skip
     message = {
-        "transactional_id": _TRANSACTIONAL_ID, "transaction_timeout": 60_000, "producer_id": -1, "producer_epoch": -1
+        "transactional_id": transactional_id, "transaction_timeout": 60_000, "producer_id": -1, "producer_epoch": -1
     }  # fmt: skip
 
     def identity(frame: bytes) -> tuple[int, int]:
         _, reply = frames.decode_reply(INIT_PRODUCER_ID, 4, frame)
         if reply.error_code != ErrorCode.none:
-            raise RuntimeError(f"{_TRANSACTIONAL_ID} got no producer id: {reply.error_code.name}")
+            raise RuntimeError(f"{transactional_id} got no producer id: {reply.error_code.name}")
         return reply.producer_id, reply.producer_epoch
 
     request = frames.encode_request(INIT_PRODUCER_ID, 4, 0, "bench", message)
