@@ -10,7 +10,7 @@ from odradek.core.ids import OffsetAndMetadata
 from odradek.history.verdict_rules import VerdictRules
 from odradek.monitor.changes.change import MonitorChange
 from odradek.monitor.changes.reset_request import ResetRequest
-from odradek.monitor.changes.service import Changes
+from odradek.monitor.changes.service import AnyPlan, Changes
 from odradek.monitor.choices import ALLOWABLE
 from odradek.monitor.disk.database import MonitorDatabase
 from odradek.monitor.group_tracker import GroupTracker
@@ -64,9 +64,14 @@ class ChangedGroup:
     def reset(self, target: str, value: str = "", csv: str = "") -> MonitorChange:
         topics = () if csv else (self.topic,)
         plan = self.changes.plan_reset(self.group, ResetRequest(target, value, topics, csv))
-        return self.changes.apply(plan.id, self.group, "alice")
+        return self._applied(plan, "alice")
 
     def undo(self, change: MonitorChange) -> MonitorChange:
         plan = self.changes.plan_restore(change.id)
         assert plan is not None
-        return self.changes.apply(plan.id, self.group, "bob")
+        return self._applied(plan, "bob")
+
+    def _applied(self, plan: AnyPlan, who: str) -> MonitorChange:
+        change = self.changes.apply(plan.id, self.group, who)
+        assert isinstance(change, MonitorChange)
+        return change

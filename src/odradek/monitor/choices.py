@@ -28,6 +28,8 @@ SHORTEST_INTERVAL_MS = 100
 """The shortest time between two polls."""
 MOST_GROUPS = 1_000
 """The most groups in one reply."""
+MOST_BULK_GROUPS = 100
+"""The most groups of a bulk change: it is one request over HTTP, and one group after another is changed."""
 
 
 class RequestRefused(OdradekError):

@@ -21,6 +21,7 @@ from uuid import UUID
 
 from odradek.core.counts import counted
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
+from odradek.lag import reset_csv
 
 ENDED_MEANWHILE = "the monitor ended before it had the broker's answer"
 Commits = Mapping[TopicPartition, OffsetAndMetadata | None]
@@ -62,7 +63,8 @@ class ChangeRow(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class MonitorChange:
     """``who``: the name of the token. ``target``: what was asked for, for people. ``restores``: the id of the change
-    whose snapshot this one restores. ``text``: the reason of an outcome. Times are ms since 1970."""
+    whose snapshot this one restores. ``text``: the reason of an outcome. ``bulk``: the id of the bulk change that it is
+    a part of. Times are ms since 1970."""
 
     id: str
     kind: ChangeKind
@@ -76,6 +78,15 @@ class MonitorChange:
     outcome: ChangeOutcome = ChangeOutcome.BEGUN
     ended_ms: int | None = None
     text: str = ""
+    bulk: str | None = None
+
+    def csv(self) -> str:
+        """Returns the offsets before the change in the form of Kafka's tool. Partitions without one have no row."""
+        return reset_csv.export({self.group: self.old_offsets()}, with_group=False)
+
+    def old_offsets(self) -> dict[TopicPartition, int]:
+        """Returns the offset of each partition before the change, of those that had one."""
+        return {row.place: row.before.offset for row in self.rows if row.before is not None}
 
     def ended(self, outcome: ChangeOutcome, text: str, now_ms: int) -> MonitorChange:
         """Returns the change with its outcome. Raises ValueError if it has one already."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -61,10 +61,18 @@ class ChangePlan:
     def skipped(self) -> int:
         return sum(row.distance for row in self.rows if row.distance is not None and row.distance > 0)
 
+    @property
+    def confirmation(self) -> str:
+        """Returns what a person types to confirm the plan."""
+        return self.group
+
+    def new_offsets(self) -> dict[TopicPartition, int]:
+        """Returns the new offset of each partition that gets one."""
+        return {row.place: row.after.offset for row in self.rows if row.after is not None}
+
     def csv(self) -> str:
         """Returns the new offsets in the form of Kafka's tool, byte for byte."""
-        after = {row.place: row.after.offset for row in self.rows if row.after is not None}
-        return reset_csv.export({self.group: after}, with_group=False)
+        return reset_csv.export({self.group: self.new_offsets()}, with_group=False)
 
 
 class ClusterFacts(NamedTuple):
@@ -126,13 +134,16 @@ def plan_as_json(plan: ChangePlan) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def request_of_json(value: Sequence[Any] | None) -> ResetRequest | None:
+    if value is None:
+        return None
+    target, wanted, topics, csv, mark = value
+    return ResetRequest(target, wanted, tuple(topics), csv, mark)
+
+
 def plan_of_json(value: Mapping[str, Any]) -> ChangePlan:
-    request = value["request"]
-    if request is not None:
-        target, wanted, topics, csv, mark = request
-        request = ResetRequest(target, wanted, tuple(topics), csv, mark)
     return ChangePlan(
         value["id"], ChangeKind(value["kind"]), value["group"], value["state"], value["target"], value["made_ms"],
         value["cluster_id"], tuple(row_of_json(row) for row in value["rows"]), ids_of_json(value["topic_ids"]),
-        request, tuple(value["topics"]), value["restores"], tuple(value["notes"]),
+        request_of_json(value["request"]), tuple(value["topics"]), value["restores"], tuple(value["notes"]),
     )  # fmt: skip

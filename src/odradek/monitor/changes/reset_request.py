@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from odradek.core.counts import counted
@@ -11,7 +11,7 @@ from odradek.core.errors import ConfigError
 from odradek.core.ids import LAST_MS, TopicPartition, read_partitions
 from odradek.lag import reset_csv
 from odradek.lag.reset import Scenario, scenario_for
-from odradek.monitor.choices import TARGETS, RequestRefused
+from odradek.monitor.choices import MOST_BULK_GROUPS, TARGETS, RequestRefused
 
 CSV_NAME = "CSV"
 _NUMBERS = ("to-offset", "shift-by")
@@ -86,15 +86,62 @@ def scenario_of(request: ResetRequest, group: str, now_ms: int) -> tuple[Scenari
             return scenario_for(request.target, int(request.value), now_ms), ()
         scenario = scenario_for(request.target, request.value, now_ms)
     except ConfigError as error:
-        field = "csv" if request.target == "from-file" else "value"
-        raise RequestRefused(field, f"{field}: {_OPTION.sub('', str(error)).replace(' --', ' ')}") from None
+        raise _refusal("value", error) from None
     if request.target in _TIMES and scenario.value > now_ms:
         return scenario, ("The time is in the future: no record is at or after it.",)
     return scenario, ()
 
 
+def groups_of(value: object) -> tuple[str, ...]:
+    """Returns the names of groups in a JSON body or in a form, each once. Raises RequestRefused."""
+    if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+        raise RequestRefused("groups", "groups: expected a list of names")
+    names = tuple(dict.fromkeys(value))
+    _check_count(len(names))
+    return names
+
+
+def _check_count(count: int) -> None:
+    if count > MOST_BULK_GROUPS:
+        raise RequestRefused("groups", f"groups: {count:,} are too many: at most {MOST_BULK_GROUPS} at a time")
+
+
+def divided(request: ResetRequest, groups: Sequence[str]) -> tuple[dict[str, ResetRequest], tuple[str, ...]]:
+    """Returns the request of each group, and notes. Each gets its rows of a CSV; without groups, those of the CSV are
+    meant. Raises RequestRefused."""
+    if request.target != "from-file":
+        if not groups:
+            raise RequestRefused("groups", "groups: name at least one")
+        return dict.fromkeys(groups, request), ()
+    offsets = _rows_of(request.csv, groups)
+    chosen = list(groups or offsets)
+    _check_count(len(chosen))
+    if missing := [name for name in chosen if name not in offsets]:
+        raise RequestRefused("csv", f"csv: it has no row for {_few(missing)}")
+    others = sorted(offsets.keys() - set(chosen))
+    notes = (f"The rows of {counted(len(others), 'other group')} are left out: {_few(others)}.",) if others else ()
+    of_each = {name: reset_csv.export({name: offsets[name]}, with_group=False) for name in chosen}
+    return {name: request._replace(csv=rows) for name, rows in of_each.items()}, notes
+
+
+def _rows_of(csv: str, groups: Sequence[str]) -> dict[str, dict[TopicPartition, int]]:
+    try:
+        return reset_csv.parse(csv.removeprefix("\ufeff"), groups, CSV_NAME)
+    except ConfigError as error:
+        raise _refusal("csv", error) from None
+
+
+def _refusal(field: str, error: ConfigError) -> RequestRefused:
+    """Returns an error of the planner without the names of options of the command line."""
+    return RequestRefused(field, f"{field}: {_OPTION.sub('', str(error)).replace(' --', ' ')}")
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5:,} more" if len(names) > 5 else "")
+
+
 def _from_csv(text: str, group: str) -> tuple[Scenario, tuple[str, ...]]:
-    offsets = reset_csv.parse(text.removeprefix("\ufeff"), [group], CSV_NAME)
+    offsets = _rows_of(text, [group])
     others = sorted(offsets.keys() - {group})
     if group not in offsets:
         raise RequestRefused("csv", f"csv: it has no row for this group; its groups: {', '.join(others[:5])}")

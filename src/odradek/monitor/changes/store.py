@@ -23,7 +23,7 @@ from odradek.monitor.changes.change import (
 )
 from odradek.monitor.disk.database import MonitorDatabase
 
-_COLUMNS = "id, kind, grp, who, target, restores, begun_ms, ended_ms, outcome, text, topic_ids, rows"
+_COLUMNS = "id, kind, grp, who, target, restores, begun_ms, ended_ms, outcome, text, topic_ids, rows, bulk"
 
 
 class PlanUsed(OdradekError):
@@ -42,18 +42,23 @@ class ChangeStore:
                 (ChangeOutcome.UNKNOWN.value, ENDED_MEANWHILE, now_ms, ChangeOutcome.BEGUN.value),
             )
 
-    def begin(self, change: MonitorChange, plan_id: str) -> None:
-        """Stores a change before it goes to Kafka, and removes its plan. Raises PlanUsed, StoreFailed."""
+    def begin(self, changes: Sequence[MonitorChange], plan_id: str) -> None:
+        """Stores the changes of a plan before the first one goes to Kafka, and removes the plan.
+
+        Raises PlanUsed, StoreFailed."""
         with self._database.transaction() as db:
             if not db.execute("DELETE FROM change_plan WHERE id = ?", (plan_id,)).rowcount:
                 raise PlanUsed(f"plan {plan_id} is carried out already, or too old: make a new one")
-            db.execute(
-                f"INSERT INTO change ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    change.id, change.kind.value, change.group, change.who, change.target, change.restores,
-                    change.begun_ms, change.ended_ms, change.outcome.value, change.text,
-                    json.dumps(ids_as_json(change.topic_ids)), json.dumps([row_as_json(row) for row in change.rows]),
-                ),
+            db.executemany(
+                f"INSERT INTO change ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [
+                    (
+                        one.id, one.kind.value, one.group, one.who, one.target, one.restores, one.begun_ms,
+                        one.ended_ms, one.outcome.value, one.text, json.dumps(ids_as_json(one.topic_ids)),
+                        json.dumps([row_as_json(row) for row in one.rows]), one.bulk,
+                    )
+                    for one in changes
+                ],
             )  # fmt: skip
 
     def end(self, change: MonitorChange) -> None:
@@ -80,6 +85,19 @@ class ChangeStore:
         text = "SELECT id FROM change WHERE restores = ? ORDER BY number DESC"
         return [row[0] for row in self._database.rows(text, (change_id,))]
 
+    def of_bulk(self, bulk_id: str) -> list[MonitorChange]:
+        """Returns the changes of a bulk change, in their order. Raises StoreFailed."""
+        text = f"SELECT {_COLUMNS} FROM change WHERE bulk = ? ORDER BY number"
+        return [_change(row) for row in self._database.rows(text, (bulk_id,))]
+
+    def bulks_that_restore(self, bulk_id: str) -> list[str]:
+        """Returns the ids of the bulk changes that have restored snapshots of a bulk change, the newest first."""
+        text = (
+            "SELECT bulk FROM change WHERE bulk IS NOT NULL AND restores IN (SELECT id FROM change WHERE bulk = ?) "
+            "GROUP BY bulk ORDER BY max(number) DESC"
+        )
+        return [row[0] for row in self._database.rows(text, (bulk_id,))]
+
     def save_plan(self, plan_id: str, made_ms: int, content: Mapping[str, Any]) -> None:
         """Raises StoreFailed."""
         with self._database.transaction() as db:
@@ -97,8 +115,8 @@ class ChangeStore:
 
 
 def _change(row: Sequence[Any]) -> MonitorChange:
-    change_id, kind, group, who, target, restores, begun_ms, ended_ms, outcome, text, ids, rows = row
+    change_id, kind, group, who, target, restores, begun_ms, ended_ms, outcome, text, ids, rows, bulk = row
     return MonitorChange(
         change_id, ChangeKind(kind), group, who, target, begun_ms, tuple(row_of_json(one) for one in json.loads(rows)),
-        ids_of_json(json.loads(ids)), restores, ChangeOutcome(outcome), ended_ms, text,
+        ids_of_json(json.loads(ids)), restores, ChangeOutcome(outcome), ended_ms, text, bulk,
     )  # fmt: skip

@@ -49,7 +49,11 @@ CREATE TABLE change (
 CREATE INDEX change_of_group ON change (grp, number);
 CREATE TABLE change_plan (id TEXT PRIMARY KEY, made_ms INTEGER NOT NULL, content TEXT NOT NULL) WITHOUT ROWID;
 """
-SCHEMAS = (_INCIDENTS, _CHANGES)
+_BULK_CHANGES = """
+ALTER TABLE change ADD COLUMN bulk TEXT;
+CREATE INDEX change_of_bulk ON change (bulk, number) WHERE bulk IS NOT NULL;
+"""
+SCHEMAS = (_INCIDENTS, _CHANGES, _BULK_CHANGES)
 
 
 class StoreUnusable(OdradekError):

@@ -16,15 +16,13 @@ with extra_in_errors(__name__):
 
 from odradek.client.errors import GroupIdNotFound
 from odradek.core.errors import KafkaError, OdradekError
-from odradek.core.ids import OffsetAndMetadata, TopicPartition
-from odradek.lag import reset_csv
-from odradek.monitor.changes.change import ChangeKind, ChangeOutcome, ChangeRow, MonitorChange
-from odradek.monitor.changes.change_plan import ChangePlan
-from odradek.monitor.changes.reset_request import request_of, topics_of
+from odradek.monitor.changes.change import ChangeKind
+from odradek.monitor.changes.reset_request import divided, groups_of, request_of, topics_of
 from odradek.monitor.changes.service import MOST_CHANGES, ChangeForbidden, PlanStale
 from odradek.monitor.changes.store import PlanUsed
 from odradek.monitor.choices import RequestRefused
 from odradek.monitor.http.access import IDENTITY, ClientIdentity, name_of
+from odradek.monitor.http.change_values import change_values, plan_values
 from odradek.monitor.http.json_api import Json, check_parameters, number_of
 from odradek.text.similar_names import nearest
 
@@ -36,7 +34,8 @@ MOST_BODY_BYTES = 16 << 20
 CSV_TYPE = "text/csv; charset=utf-8"
 READ_ONLY = "this monitor changes nothing: start it with --allow reset --data DIR"
 CHANGE_PARAMETERS = ("group", "limit")
-_CODES = {ChangeOutcome.DONE: 200, ChangeOutcome.FAILED: 502, ChangeOutcome.UNKNOWN: 504}
+_CODES = {"done": 200, "failed": 502, "partial": 502, "unknown": 504}
+"""The code of a reply about a change that was carried out, by its outcome."""
 _RESET_FIELDS = ("csv", "mark", "target", "topics", "value")
 
 
@@ -55,13 +54,14 @@ def check_identity(identity: ClientIdentity) -> None:
         raise ChangeForbidden("this token may only read: send one of --change-token-file")
 
 
-def check_known(reader: OffsetsTopicReader, group: str) -> None:
+def check_known(reader: OffsetsTopicReader, *groups: str) -> None:
     """Raises GroupIdNotFound for a group that the monitor does not know. So a slip in a name creates no group, and no
     request to find a coordinator creates the offsets topic."""
     with reader.access:
         known = reader.tracker.group_names()
-    if group not in known:
-        raise GroupIdNotFound(f"the monitor knows no group {group!r}{nearest(group, known)}", group)
+    for group in groups:
+        if group not in known:
+            raise GroupIdNotFound(f"the monitor knows no group {group!r}{nearest(group, known)}", group)
 
 
 async def body_of(request: Request) -> bytes:
@@ -93,44 +93,6 @@ def refusal_of(error: OdradekError) -> tuple[int, Json]:
     return 503, body
 
 
-def _commit(prefix: str, commit: OffsetAndMetadata | None) -> Json:
-    offset, epoch, metadata = (None, None, None) if commit is None else commit
-    return {prefix: offset, f"{prefix}_leader_epoch": epoch, f"{prefix}_metadata": metadata}
-
-
-def row_values(row: ChangeRow) -> Json:
-    """Returns a partition of a plan or of a change."""
-    return {
-        "topic": row.topic, "partition": row.partition, **_commit("before", row.before), **_commit("after", row.after),
-        "distance": row.distance, "clamped_from": row.clamped_from,
-    }  # fmt: skip
-
-
-def plan_values(plan: ChangePlan) -> Json:
-    """Returns a plan as the API shows it."""
-    return {
-        "id": plan.id, "kind": plan.kind.value, "group": plan.group, "state": plan.state, "target": plan.target,
-        "made_ms": plan.made_ms, "obstacle": plan.obstacle or None, "records_read_again": plan.read_again,
-        "records_skipped": plan.skipped, "restores": plan.restores, "notes": list(plan.notes),
-        "partitions": [row_values(row) for row in plan.rows],
-    }  # fmt: skip
-
-
-def change_values(change: MonitorChange) -> Json:
-    """Returns a change as the API shows it: a line of the audit with the snapshot."""
-    return {
-        "id": change.id, "kind": change.kind.value, "group": change.group, "who": change.who, "target": change.target,
-        "begun_ms": change.begun_ms, "ended_ms": change.ended_ms, "outcome": change.outcome.value, "text": change.text,
-        "restores": change.restores, "partitions": [row_values(row) for row in change.rows],
-    }  # fmt: skip
-
-
-def snapshot_csv(change: MonitorChange) -> str:
-    """Returns the offsets before a change in the form of Kafka's tool. Partitions without one have no row."""
-    before: dict[TopicPartition, int] = {row.place: row.before.offset for row in change.rows if row.before is not None}
-    return reset_csv.export({change.group: before}, with_group=False)
-
-
 class ChangeApi:
     """The endpoints. ``changes``: None on a monitor that changes nothing."""
 
@@ -143,6 +105,7 @@ class ChangeApi:
         yield Route(f"{of_group}/reset", self._post(self._plan_reset), methods=["POST"])
         for kind in (ChangeKind.DELETE_OFFSETS, ChangeKind.DELETE_GROUP):
             yield Route(f"{of_group}/{kind.value}", self._post(self._plan_deletion(kind)), methods=["POST"])
+        yield Route("/api/v1/resets", self._post(self._plan_bulk_reset), methods=["POST"])
         yield Route("/api/v1/plans/{plan}", self._get(self._plan))
         yield Route("/api/v1/plans/{plan}/csv", self._get(self._plan_csv))
         yield Route("/api/v1/plans/{plan}/apply", self._post(self._apply), methods=["POST"])
@@ -168,6 +131,12 @@ class ChangeApi:
 
         return endpoint
 
+    def _plan_bulk_reset(self, changes: Changes, request: Request, body: Json) -> Response:
+        check_parameters(body, (*_RESET_FIELDS, "groups"))
+        wanted, groups = request_of(body), groups_of(body.get("groups", []))
+        check_known(self._reader, *divided(wanted, groups)[0])
+        return JSONResponse(plan_values(changes.plan_bulk_reset(groups, wanted)))
+
     def _plan(self, changes: Changes, request: Request) -> Response:
         return JSONResponse(plan_values(_found(changes.plan(name_of(request, "plan")), "plan", request)))
 
@@ -179,9 +148,9 @@ class ChangeApi:
         check_parameters(body, ("confirm",))
         confirmed = body.get("confirm")
         if not isinstance(confirmed, str):
-            raise RequestRefused("confirm", "confirm: expected the name of the group")
+            raise RequestRefused("confirm", "confirm: expected the text that the plan has as confirm")
         change = changes.apply(name_of(request, "plan"), confirmed, identity_of(request).name)
-        return JSONResponse(change_values(change), _CODES[change.outcome])
+        return JSONResponse(change_values(change), _CODES[change.outcome.value])
 
     def _newest(self, changes: Changes, request: Request) -> Response:
         query = check_parameters(request.query_params, CHANGE_PARAMETERS)
@@ -194,7 +163,7 @@ class ChangeApi:
 
     def _change_csv(self, changes: Changes, request: Request) -> Response:
         change = _found(changes.change(name_of(request, "change")), "change", request)
-        return Response(snapshot_csv(change), media_type=CSV_TYPE)
+        return Response(change.csv(), media_type=CSV_TYPE)
 
     def _undo(self, changes: Changes, request: Request, body: Json) -> Response:
         check_parameters(body, ())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from odradek.monitor.choices import MOST_GROUPS, SORTS, TARGETS
+from odradek.monitor.choices import MOST_BULK_GROUPS, MOST_GROUPS, SORTS, TARGETS
 
 Schema = dict[str, Any]
 
@@ -37,6 +37,13 @@ _COMMITS = {
     for side in ("before", "after")
     for suffix, kind in (("", NUMBER), ("_leader_epoch", NUMBER), ("_metadata", TEXT))
 }
+_OF_RESET: Schema = {
+    "target": {"enum": list(TARGETS)},
+    "value": TEXT | {"description": "of to-offset, shift-by, to-datetime and by-duration"},
+    "topics": _list(TEXT) | {"description": "orders or orders:0,1; none: all partitions with an offset"},
+    "csv": TEXT | {"description": "of from-file: rows topic,partition,offset"},
+    "mark": YES_NO | {"description": "a Spark query of the group follows the reset"},
+}  # fmt: skip
 _SCHEMAS: dict[str, Schema] = {
     "Error": {"type": "object", "properties": {"error": TEXT, "field": TEXT}, "required": ["error"]},
     "State": _object(
@@ -101,24 +108,36 @@ _SCHEMAS: dict[str, Schema] = {
     ),
     "Plan": _object(
         id=TEXT, kind=TEXT, group=TEXT, state=TEXT, target=TEXT, made_ms=MS, obstacle=_nullable(TEXT),
-        records_read_again=NUMBER, records_skipped=NUMBER, restores=_nullable(TEXT), notes=_list(TEXT),
+        records_read_again=NUMBER, records_skipped=NUMBER, restores=_nullable(TEXT), notes=_list(TEXT), confirm=TEXT,
         partitions=_list(_ref("ChangedPartition")),
     ),
-    "StalePlan": _object(error=TEXT, plan={"anyOf": [_ref("Plan"), {"type": "null"}]}),
+    "BulkPlan": _object(
+        id=TEXT, kind=TEXT, target=TEXT, made_ms=MS, obstacle=_nullable(TEXT), records_read_again=NUMBER,
+        records_skipped=NUMBER, restores=_nullable(TEXT), notes=_list(TEXT), confirm=TEXT, groups=_list(_ref("Plan")),
+    ),
+    "AnyPlan": {"anyOf": [_ref("Plan"), _ref("BulkPlan")]},
+    "StalePlan": _object(error=TEXT, plan={"anyOf": [_ref("AnyPlan"), {"type": "null"}]}),
     "Change": _object(
         id=TEXT, kind=TEXT, group=TEXT, who=TEXT, target=TEXT, begun_ms=MS, ended_ms=_nullable(MS),
         outcome={"enum": ["begun", "done", "failed", "unknown"]}, text=TEXT, restores=_nullable(TEXT),
+        bulk=_nullable(TEXT) | {"description": "the id of the change of several groups that it is a part of"},
         partitions=_list(_ref("ChangedPartition")),
     ),
+    "BulkChange": _object(
+        id=TEXT, kind=TEXT, outcome={"enum": ["begun", "done", "partial", "failed", "unknown"]}, text=TEXT,
+        groups=_list(_ref("Change")),
+    ),
+    "AnyChange": {"anyOf": [_ref("Change"), _ref("BulkChange")]},
     "Changes": _object(changes=_list(_ref("Change"))),
     "ResetRequest": {
+        "type": "object", "required": ["target"], "additionalProperties": False, "properties": _OF_RESET,
+    },
+    "BulkResetRequest": {
         "type": "object", "required": ["target"], "additionalProperties": False,
-        "properties": {
-            "target": {"enum": list(TARGETS)},
-            "value": TEXT | {"description": "of to-offset, shift-by, to-datetime and by-duration"},
-            "topics": _list(TEXT) | {"description": "orders or orders:0,1; none: all partitions with an offset"},
-            "csv": TEXT | {"description": "of from-file: rows topic,partition,offset"},
-            "mark": YES_NO | {"description": "a Spark query of the group follows the reset"},
+        "properties": _OF_RESET
+        | {
+            "groups": _list(TEXT)
+            | {"maxItems": MOST_BULK_GROUPS, "description": "names of groups; none with from-file: those of the CSV"}
         },
     },
     "TopicsRequest": {
@@ -126,7 +145,7 @@ _SCHEMAS: dict[str, Schema] = {
     },
     "Confirmation": {
         "type": "object", "required": ["confirm"], "additionalProperties": False,
-        "properties": {"confirm": TEXT | {"description": "the name of the group"}},
+        "properties": {"confirm": TEXT | {"description": "the text that the plan has as confirm"}},
     },
     "Nothing": {"type": "object", "additionalProperties": False},
 }  # fmt: skip
@@ -198,8 +217,8 @@ def _changes() -> dict[str, dict[str, Schema]]:
     group, plan, change = "/api/v1/groups/{group}", "/api/v1/plans/{plan}", "/api/v1/changes/{change}"
     ends: dict[str, Schema] = {
         "c409": _reply("offsets have moved or the group has members: nothing is changed", _ref("StalePlan")),
-        "c502": _reply("Kafka has refused it: nothing is changed", _ref("Change")),
-        "c504": _reply("it is not known whether the offsets are changed", _ref("Change")),
+        "c502": _reply("Kafka has refused it: nothing is changed in the groups that have failed", _ref("AnyChange")),
+        "c504": _reply("it is not known whether the offsets are changed", _ref("AnyChange")),
     }
     by_group = _query("group", TEXT, "only the changes of this group")
     limit = _query("limit", {"type": "integer", "minimum": 0}, "how many")
@@ -209,13 +228,16 @@ def _changes() -> dict[str, dict[str, Schema]]:
             "post": _post("plans the deletion of offsets", "TopicsRequest", "Plan", group)
         },
         f"{group}/delete-group": {"post": _post("plans the deletion of the group", "Nothing", "Plan", group)},
-        plan: {"get": _call("a plan that is not carried out yet", "Plan", plan)},
+        "/api/v1/resets": {
+            "post": _post("plans a reset of several groups", "BulkResetRequest", "BulkPlan", "/")
+        },
+        plan: {"get": _call("a plan that is not carried out yet", "AnyPlan", plan)},
         f"{plan}/csv": {"get": _csv("the new offsets in the form of Kafka's tool", plan)},
-        f"{plan}/apply": {"post": _post("carries a plan out", "Confirmation", "Change", plan, **ends)},
+        f"{plan}/apply": {"post": _post("carries a plan out", "Confirmation", "AnyChange", plan, **ends)},
         "/api/v1/changes": {"get": _call("the newest changes, the newest first", "Changes", "/", by_group, limit)},
-        change: {"get": _call("a change with its snapshot", "Change", change)},
+        change: {"get": _call("a change with its snapshot", "AnyChange", change)},
         f"{change}/csv": {"get": _csv("the offsets before a change", change)},
-        f"{change}/undo": {"post": _post("plans to undo a change", "Nothing", "Plan", change)},
+        f"{change}/undo": {"post": _post("plans to undo a change", "Nothing", "AnyPlan", change)},
     }  # fmt: skip
 
 

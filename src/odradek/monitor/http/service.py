@@ -41,6 +41,8 @@ from odradek.monitor.http.metrics import MetricsOptions, exposition
 from odradek.monitor.http.openapi import openapi
 from odradek.monitor.incidents.service import MOST_CLOSED
 from odradek.monitor.offsets_reader import OffsetsTopicReader
+from odradek.monitor.web.bulk_pages import BulkPages
+from odradek.monitor.web.change_endpoints import ChangeEndpoints
 from odradek.monitor.web.change_pages import ChangePages
 from odradek.monitor.web.pages import Pages
 from odradek.text.printable import printable
@@ -82,10 +84,11 @@ class Service:
         options = self._options
         tokens = AccessTokens(options.token, options.change_tokens)
         pages = Pages(self._reader, options.metrics.cluster, tokens, self._incidents, self._changes)
-        of_changes = ChangePages(pages, self._reader, tokens, self._changes)
+        shared = ChangeEndpoints(pages, self._reader, tokens, self._changes)
+        of_changes = (ChangePages(shared), BulkPages(shared))
         return Guard(
             Starlette(
-                routes=[*self._routes(), *pages.routes(), *of_changes.routes()],
+                routes=[*self._routes(), *pages.routes(), *(route for one in of_changes for route in one.routes())],
                 exception_handlers={404: _not_found},
                 middleware=[Middleware(GZipMiddleware, minimum_size=1_000)],
             ),

@@ -62,6 +62,7 @@ def groups_view(reader: OffsetsTopicReader, query: Mapping[str, str]) -> Json:
         "groups": page["groups"], "total": total, "first": offset + 1, "last": offset + len(page["groups"]),
         "chosen": chosen, "states": states, "statuses": [one.name for one in Status if one <= Status.ERR],
         "pages": pages, "columns": [_column(chosen, *one) for one in COLUMNS], "sorts": SORTS,
+        "several_link": link("/reset/groups", search=chosen["search"]),
         "is_filtered": any(chosen[name] for name in ("search", "status", "state")),
     }  # fmt: skip
 

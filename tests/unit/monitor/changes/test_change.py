@@ -178,7 +178,7 @@ def test_a_change_is_there_after_a_restart_and_without_an_end_unknown(tmp_path: 
     store = ChangeStore(database, 0)
     for plan_id, change in (("1", CHANGE), ("2", replace(CHANGE, id="d" * 32))):
         store.save_plan(plan_id, 1, {"x": 1})
-        store.begin(change, plan_id)
+        store.begin([change], plan_id)
     done = CHANGE.ended(ChangeOutcome.DONE, "text", 2_000)
     store.end(done)
     assert store.plan("1") is None
@@ -198,9 +198,9 @@ def test_a_plan_is_carried_out_once(tmp_path: Path) -> None:
     database = MonitorDatabase(tmp_path)
     store = ChangeStore(database, 0)
     store.save_plan("1", 5, {})
-    store.begin(CHANGE, "1")
+    store.begin([CHANGE], "1")
     with pytest.raises(PlanUsed, match="carried out already"):
-        store.begin(replace(CHANGE, id="e" * 32), "1")
+        store.begin([replace(CHANGE, id="e" * 32)], "1")
     assert store.change("e" * 32) is None
     store.save_plan("2", 5, {})
     store.forget_plans(6)
