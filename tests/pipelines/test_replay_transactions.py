@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.pipelines import Replayed, replay
 from odradek.pipelines.options import ReplayOptions
 from odradek.pipelines.ranges import RangeGone
+from odradek.pipelines.replays import transactions
 from odradek.pipelines.replays.input import Replay
 from odradek.pipelines.replays.job import destination as into
 from odradek.pipelines.replays.job import find_ranges, replay_of, run_replay
@@ -210,6 +212,56 @@ def test_of_two_runs_the_later_one_continues_and_the_earlier_one_reports_its_fen
     again = job(bootstrap, target, topics=source, again=True)
     assert run_replay(again, lambda: spark).rows == 26
     assert len(origins(bootstrap, target)) == 52
+
+
+@pytest.mark.parametrize("step", ["_check_unsent", "_check_target"])
+def test_a_run_that_was_paused_at_its_checks_names_the_other_run(
+    step: str, spark: Any, bootstrap: str, source: str, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other run has sent all records since the progress was read. Before, the line said that the progress had
+    expired, or that the brokers' data was put back."""
+    if step == "_check_target":
+        assert run_replay(job(bootstrap, target, topics=source), lambda: spark).rows == 26
+        publish(bootstrap, source, numbers(4), partition=1)
+    check, others = getattr(transactions, step), []
+
+    def late(*given: Any) -> None:
+        if not others:
+            others.append(None)
+            others.append(run_replay(job(bootstrap, target, topics=source), lambda: spark).rows)
+        check(*given)
+
+    monkeypatch.setattr(transactions, step, late)
+    with pytest.raises(ReplayFenced, match="another run of this replay has sent records since this one began") as said:
+        run_replay(job(bootstrap, target, topics=source), lambda: spark)
+    assert "\n" not in str(said.value)
+    assert others == [None, 26 if step == "_check_unsent" else 4]
+    assert len(origins(bootstrap, target)) == 26 if step == "_check_unsent" else 30
+    assert run_replay(job(bootstrap, target, topics=source), no_spark).already
+
+
+@pytest.mark.slow
+def test_a_run_that_another_one_has_taken_over_does_not_name_the_timeout(
+    spark: Any, bootstrap: str, source: str, target: str
+) -> None:
+    """It was paused for longer than the timeout of its transaction, before the other one began."""
+    given: dict[str, Any] = {"topics": source, "producer_options": {"transaction.timeout.ms": "1000"}}
+    others: list[int] = []
+
+    def pause(group: Any) -> None:
+        if not others:
+            time.sleep(1.5)
+            others.append(0)
+            others.append(run_replay(job(bootstrap, target, topics=source), lambda: spark).rows)
+
+    with producer_calls(send_offsets_to_transaction=offsets_sent_after(pause)):
+        with pytest.raises(ReplayFenced, match="another run of this replay has taken it over"):
+            run_replay(job(bootstrap, target, **given), lambda: spark)
+    assert others == [0, 26]
+    with producer_calls(send_offsets_to_transaction=offsets_sent_after(lambda group: time.sleep(8))):
+        publish(bootstrap, source, numbers(2), partition=1)
+        with pytest.raises(ReplayRefused, match=r"took longer than transaction\.timeout\.ms=1000"):
+            run_replay(job(bootstrap, target, **given), lambda: spark)
 
 
 RECORDS_PER_KILL = 4_000

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ingest_runs import ends
 from restored_broker import Restored, send
 from support.publish import create_topic
 from transaction_runs import committed_records
 
 from odradek.client.admin import Admin
 from odradek.core.errors import OdradekError
+from odradek.core.ids import TopicPartition
 from odradek.pipelines import Replayed, replay, transform
 from odradek.pipelines.replays import transactions
 from odradek.pipelines.replays.progress import ReplayRefused
@@ -42,6 +44,13 @@ class ReplayRuns:
         """Where the records of the target are from."""
         records = committed_records(self.restored.bootstrap, "copies")
         return sorted(dict(one.headers)["odradek-replayed-from"].decode() for one in records)
+
+    def sent_and_others(self) -> int:
+        return len(committed_records(self.restored.bootstrap, "copies"))
+
+    def ends_of_copies(self) -> dict[TopicPartition, int]:
+        with Admin(self.restored.bootstrap) as admin:
+            return ends(admin, "copies")
 
     def refusal(self) -> str:
         before = self.sent()
@@ -155,6 +164,7 @@ def test_a_transform_stops_at_a_log_that_was_put_back(log: str, restored: Restor
     assert "\n" not in str(failed.value)
     assert "put back" in str(failed.value) or "diverges at offset 30" in str(failed.value)
     assert len(committed_records(bootstrap, "rows")) == before
+    assert log == "" or "or its broker's data was put back from an older copy" in str(failed.value)
     if not log:  # the way on of the line
         assert transform(bootstrap, checkpoint=tmp_path / "second", **given).rows == 120
 
@@ -168,6 +178,35 @@ def test_a_target_that_ends_before_the_last_transaction_is_refused(runs: ReplayR
         assert runs.run().rows == 40
     for partition in range(3):
         runs.restored.put_back(f"copies-{partition}")
-    with pytest.raises(ReplayRefused, match=r"copies-\d ends at \d+, and had \d+ before the last transaction"):
+    with pytest.raises(ReplayRefused, match=r"copies-\d ends at \d+, and had \d+ when this replay last sent records"):
         runs.run()
     assert runs.run(again=True).rows == 190
+
+
+@pytest.mark.parametrize("lost", [40, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_target_that_was_put_back_and_has_grown_is_refused(runs: ReplayRuns, lost: int) -> None:
+    """Another producer has written more records since than the target has lost, also if that is only the last
+    transaction. Before, the run said that nothing was left to send."""
+    runs.restored.take_copy()
+    send(runs.restored.bootstrap, "events", lost)
+    assert runs.run().rows == lost
+    for partition in range(3):
+        runs.restored.put_back(f"copies-{partition}")
+        send(runs.restored.bootstrap, "copies", 60, partition)
+    before = runs.sent_and_others()
+    with pytest.raises(ReplayRefused, match=r"copies-\d has another batch of records at offset \d+ than when") as said:
+        runs.run()
+    assert "\n" not in str(said.value)
+    assert runs.sent_and_others() == before
+    assert runs.run(again=True).rows == 110 + lost
+    assert runs.run().already, "the batches of the target are noted again"
+
+
+@pytest.mark.slow
+def test_a_target_that_compaction_or_retention_has_changed_is_no_older_copy(runs: ReplayRuns) -> None:
+    ends = runs.ends_of_copies()
+    with Admin(runs.restored.bootstrap) as admin:
+        admin.delete_records(ends)
+    assert runs.run().already
+    send(runs.restored.bootstrap, "events", 5)
+    assert runs.run().rows == 5

@@ -22,13 +22,12 @@ pytestmark = pytest.mark.slow
 STEPS = [(name, when) for name in CALLS for when in ("before", "after")]
 ENDED = (
     "has taken it over",
-    "taken the query over",
     "another run has written micro-batch",
     "another driver",
-    "the checkpoint is older than its output: it asks for micro-batch",
+    "another run of this replay has sent records since this one began",
 )
 """What a driver says after another one has worked: the transaction is fenced, Spark finds another checkpoint, or the
-number of the last micro-batch is a later one."""
+progress is another one. No line may name an older copy of the checkpoint or of the brokers."""
 
 
 @pytest.fixture(scope="module")

@@ -106,9 +106,10 @@ def test_a_truncation_is_noticed_although_the_log_has_grown_again(
     with pytest.raises(DataLoss) as caught:
         Query(cluster).next(first)
     assert str(caught.value).startswith(
-        "data may have been lost: t-0: it was read up to offset 30, but the log of its new leader (epoch 1) diverges "
+        "data may have been lost: t-0: it was read up to offset 30, but the log of its leader (epoch 1) diverges "
         "at offset 20: the records that were read at offsets 20 to 29 are lost, and the log has other records at "
-        f"offsets 20 to {end - 1} (truncation: a replica without the lost records became leader)"
+        f"offsets 20 to {end - 1} (truncation: a replica without the lost records became leader, or its broker's data was "
+        "put back from an older copy)"
     )
     lenient = Query(cluster, failOnDataLoss="false")
     with caplog.at_level(logging.WARNING, "odradek.spark"):
@@ -233,7 +234,7 @@ def test_a_micro_batch_planned_before_a_truncation_is_read_up_to_the_divergence(
     elect_uncleanly(cluster, 20, 45)
     again = Query(cluster, failOnDataLoss=str(fails).lower())
     if fails:
-        with pytest.raises(DataLoss, match=r"t-0: the log of its new leader diverges at offset 20 .*offsets 20 to 29 "):
+        with pytest.raises(DataLoss, match=r"t-0: the log of its leader diverges at offset 20 .*offsets 20 to 29 "):
             again.read({}, planned)
         return
     with caplog.at_level(logging.WARNING, "odradek.spark"):
@@ -275,7 +276,7 @@ def test_a_start_at_a_commit_above_a_truncation_is_data_loss(cluster: ScriptedCl
     cluster.committed_epoch = 2
     cluster.leader_epoch, cluster.epoch_0_end = 3, 5
     given = {"startingOffsets": "committed", "kafka.group.id": "g"}
-    message = "t-0: it was read up to offset 7, but the log of its new leader .epoch 3. diverges at offset 5"
+    message = "t-0: it was read up to offset 7, but the log of its leader .epoch 3. diverges at offset 5"
 
     def begin(**more: str) -> int:
         chosen = options(cluster, streaming, **given, **more)
@@ -411,7 +412,8 @@ def test_a_reset_to_an_offset_above_a_truncation_is_reported(
     assert acknowledged == [5]
     assert caplog.messages == [
         "t-0: the group was reset to offset 7, but the log of its leader (epoch 3) diverges at offset 5 from the log "
-        "of that commit (truncation: a replica without the rest became leader): reading from offset 5"
+        "of that commit (truncation: a replica without the lost records became leader, or its broker's data was put back "
+        "from an older copy): reading from offset 5"
     ]
 
 
@@ -424,7 +426,7 @@ def test_a_new_leader_epoch_shows_a_truncation(fails: bool) -> None:
         if fails:
             with pytest.raises(
                 DataLoss,
-                match=r"data may have been lost: t-0: the log of its new leader diverges at offset 8 .*truncation",
+                match=r"data may have been lost: t-0: the log of its leader diverges at offset 8 .*truncation",
             ):
                 read(cluster)
         else:

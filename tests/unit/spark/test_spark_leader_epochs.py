@@ -73,7 +73,7 @@ def test_a_log_that_diverges_from_the_read_records_is_data_loss(
     with pytest.raises(DataLoss) as caught:
         plan.plan_batch(start, GROWN, topics=TopicStates(epoch_ends={P0: epoch_end, P1: 20}))
     message = str(caught.value)
-    assert f"flights-0: it was read up to offset {position}, but the log of its new leader (epoch 4)" in message
+    assert f"flights-0: it was read up to offset {position}, but the log of its leader (epoch 4)" in message
     offsets = f"offset {epoch_end}" if position - epoch_end == 1 else f"offsets {epoch_end} to {position - 1}"
     assert f"{offsets} are lost, and the log has {others} (truncation:" in message
     assert "flights-1" not in message

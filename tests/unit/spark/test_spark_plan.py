@@ -754,11 +754,11 @@ class FakeCluster:
         ),
         (
             {"cleanup_policy": "delete", "retention_ms": "-1", "retention_bytes": "-1"},
-            "removed by DeleteRecords (nothing else removes them: retention.ms=-1",
+            "removed by DeleteRecords, or retention before the topic had retention.ms=-1, retention.bytes=-1",
         ),
         (
             {"cleanup_policy": "compact", "retention_ms": "1000", "retention_bytes": "-1"},
-            "removed by DeleteRecords (nothing else removes them: cleanup.policy=compact)",
+            "removed by DeleteRecords, or retention before the topic had cleanup.policy=compact",
         ),
     ],
 )

@@ -38,6 +38,7 @@ from odradek.pipelines.loss_notes import LossNotes
 from odradek.pipelines.options import IngestOptions, PipelineOptions, check_values, names, said_by_query
 from odradek.pipelines.queries import run_query, spark_failures
 from odradek.pipelines.sources import Source, TopicLag
+from odradek.pipelines.tables.own_plan import OwnPlan
 from odradek.pipelines.tables.run_progress import PartitionTime, PartitionTimes, Watch, sum_of
 from odradek.pipelines.tables.table import Table, open_table
 from odradek.pipelines.values.arguments import about, wrong
@@ -186,6 +187,7 @@ def _run_query(
         if job.target.writer == "workers":
             added = table.add_ranges(batch.sparkSession, options, planned, plan, on_reports)
         else:
+            own_plan.check(batch.sparkSession, batch_id)  # the rows are those of the plan in Spark's memory
             added = table.add(batch, plan, (options, planned))
         losses.show()
         seen.append(added)
@@ -209,6 +211,7 @@ def _run_query(
         stream = source.committed_by_table(group.look).stream(spark)
         table.begin(stream, options.isolation_level)
         table.bind()
+        own_plan = OwnPlan.of(table.checkpoint)
         run_query(stream, add, table.checkpoint.spark_uri, trigger=trigger, stop=stop, on_poll=group.retry)
         state = table.final_state(group)
     added = sum_of(seen)

@@ -32,6 +32,7 @@ from odradek.pipelines.values.arguments import ArgumentError
 from odradek.spark.offsets import data_loss
 from odradek.spark.offsets.lookups import Lookups
 from odradek.spark.offsets.offset_ranges import Range
+from odradek.spark.offsets.source_offset import Offsets
 from odradek.spark.options import ReadOptions, parse_options
 from odradek.text.similar_names import nearest
 
@@ -128,18 +129,32 @@ class Selection:
 @dataclass(frozen=True)
 class ReplayRanges:
     """The ranges of a replay. ``gone``: a line for each missing range, if the options allow missing ranges. ``read``:
-    the ranges that the group has read, by partition. ``ids``: the topic ids, if the cluster has ids.
+    the ranges that the group has read, by partition. ``ids``: the topic ids, if the cluster has ids. ``there``: if the
+    selection begins at the log start or at a time, the part of each partition that the log has, from the log start to
+    the end of the selection; what an earlier run had not read below it was deleted since.
     """
 
     ranges: tuple[Range, ...]
     gone: tuple[str, ...] = ()
     read: Mapping[TopicPartition, ReadByGroup] = field(default_factory=dict)
     ids: Mapping[str, UUID] = field(default_factory=dict)
+    there: tuple[Range, ...] = ()
 
     @property
     def offsets(self) -> int:
         """The number of offsets in the ranges. Compacted topics and topics with transactions have fewer records."""
         return sum(piece.size for piece in self.ranges)
+
+    @property
+    def has_deleted(self) -> bool:
+        """Whether a log has lost its first records, so that an earlier run may have not read some of them."""
+        return any(piece.start > 0 for piece in self.there)
+
+    def deleted_since(self, read: Offsets) -> list[Range]:
+        """Returns the offsets that were deleted before the replay has read them. ``read``: up to which offset earlier
+        runs have read or planned the partitions."""
+        ends = {tp: min(start, end) for tp, start, end in self.there}
+        return [Range(tp, at, ends[tp]) for tp, at in sorted(read.items()) if at < ends.get(tp, 0)]
 
     def digest(self, salt: str = "") -> str:
         """Returns an id of the ranges and topic ids. A topic created again has another id, so the digest differs.
@@ -185,6 +200,7 @@ def find(config: ClientConfig, chosen: Selection, isolation_level: str = "read_u
         ids = {name: topic.topic_id for name, topic in admin.describe_topics().items() if topic.topic_id}
         read: dict[TopicPartition, ReadByGroup] = {}
         missing: list[str] = []
+        there: tuple[Range, ...] = ()
         if chosen.read_by is not None:
             read, missing = _read_by(admin, config, chosen)
             wanted = merge(piece for found in read.values() for piece in found.ranges)
@@ -192,13 +208,14 @@ def find(config: ClientConfig, chosen: Selection, isolation_level: str = "read_u
             wanted = parse_ranges(chosen.offsets)
             check_topics(admin, sorted({piece.partition.topic for piece in wanted}))
         else:
-            wanted = _between_targets(admin, chosen, isolation_level)
+            wanted, there = _between_targets(admin, chosen, isolation_level)
         held, gone = available(admin, config, wanted, isolation_level)
     missing += gone
     if missing and not chosen.allow_missing:
         raise RangeGone("; ".join(missing))
     names = {piece.partition.topic for piece in held}
-    return ReplayRanges(tuple(held), tuple(missing), read, {name: ids[name] for name in sorted(names & ids.keys())})
+    known = {name: ids[name] for name in sorted(names & ids.keys())}
+    return ReplayRanges(tuple(held), tuple(missing), read, known, there)
 
 
 def _read_by(
@@ -267,11 +284,19 @@ def is_time(text: str, option: str) -> bool:
     return _parse_target(text, option) is None
 
 
-def _between_targets(admin: Admin, chosen: Selection, isolation_level: str) -> list[Range]:
+def _between_targets(
+    admin: Admin, chosen: Selection, isolation_level: str
+) -> tuple[list[Range], tuple[Range, ...]]:
+    """Returns the ranges between the two places, and what ``ReplayRanges.there`` says."""
     partitions = [tp for name in check_topics(admin, chosen.topics) for tp in admin.partitions(name)]
     starts = _resolve(admin, partitions, (chosen.start, "start"), isolation_level)
     ends = _resolve(admin, partitions, (chosen.end, "end"), isolation_level)
-    return [Range(tp, starts[tp], ends[tp]) for tp in partitions if starts[tp] < ends[tp]]
+    there: tuple[Range, ...] = ()
+    place = _parse_target(chosen.start, "start")
+    if place in ("earliest", None):
+        firsts = starts if place else _resolve(admin, partitions, ("earliest", "start"), isolation_level)
+        there = tuple(Range(tp, firsts[tp], ends[tp]) for tp in partitions)
+    return [Range(tp, starts[tp], ends[tp]) for tp in partitions if starts[tp] < ends[tp]], there
 
 
 def _resolve(

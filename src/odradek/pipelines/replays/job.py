@@ -27,7 +27,7 @@ from odradek.pipelines.options import PipelineOptions, ReplayOptions, check_valu
 from odradek.pipelines.queries import plain_timestamps, spark_failures
 from odradek.pipelines.replays.input import Replay, Replayed, ReplayRanges, Selection, find
 from odradek.pipelines.replays.progress import subtract
-from odradek.pipelines.replays.replayed_logs import check_replayed_logs
+from odradek.pipelines.replays.replayed_logs import check_deleted, check_replayed_logs
 from odradek.pipelines.replays.topic import ORIGIN_COLUMNS, ReplayTopic, find_target, records_to_send
 from odradek.pipelines.replays.transactions import into_topic_once
 from odradek.pipelines.sources import check_letters
@@ -59,9 +59,10 @@ def run_replay(
     Raises ConfigError, StorageError, UnknownTopic, BadRecords, QueryFailed. If a topic gets each record exactly
     once, also ReplayRefused, ReplayFenced.
     """
-    if not job.found.ranges:
-        return Replayed(0, 0, 0, already=False, seconds=0.0, missing=job.found.gone)
     count = _Count(advance)
+    is_once = isinstance(job.into, ReplayTopic) and job.into.exactly_once
+    if not job.found.ranges and not (is_once and job.found.has_deleted):
+        return Replayed(0, 0, 0, already=False, seconds=0.0, missing=job.found.gone)
     if isinstance(job.into, ReplayTopic) and job.into.exactly_once:
         done = into_topic_once(job, job.into, get_spark, count)
     elif isinstance(job.into, ReplayTopic):
@@ -99,12 +100,12 @@ def _into_table(
             if before is not None:
                 seconds, by_names = time.monotonic() - started, digest() != job.found.digest()
                 return Replayed(job.found.offsets, before.rows, before.bad, True, seconds, by_names)
-        left = _left(job, table, query)
+        left, missing = _left(job, table, query)
         earlier = job.found.offsets - left.offsets
         if not left.ranges:
             held, seconds = table.find_added(_plan(job, query)), time.monotonic() - started
             assert held is not None
-            return Replayed(job.found.offsets, held.rows, held.bad, True, seconds)
+            return Replayed(job.found.offsets, held.rows, held.bad, True, seconds, missing=missing)
         rest = dataclasses.replace(job, found=left)
         spark = started_spark()
         started = time.monotonic()
@@ -120,7 +121,13 @@ def _into_table(
                 added = table.add(records, _plan(rest, query))
         seconds = time.monotonic() - started
         return Replayed(
-            job.found.offsets, added.rows, added.bad, already=False, seconds=seconds, earlier=earlier or None
+            job.found.offsets,
+            added.rows,
+            added.bad,
+            already=False,
+            seconds=seconds,
+            earlier=earlier or None,
+            missing=missing,
         )
 
 
@@ -130,13 +137,15 @@ def _isolation_of(job: Replay) -> str:
     return given.get(_ISOLATION, "read_uncommitted")
 
 
-def _left(job: Replay, table: Table, query: str) -> ReplayRanges:
-    """Returns the ranges that earlier runs of the replay have not added. Logs a warning if replays with other options
-    have added some of them. Raises DataLoss, and the errors of lookups and of the table."""
+def _left(job: Replay, table: Table, query: str) -> tuple[ReplayRanges, tuple[str, ...]]:
+    """Returns the ranges that earlier runs of the replay have not added, and a line for each range that was deleted
+    since. Logs a warning if replays with other options have added some of them. Raises DataLoss, RangeGone, and the
+    errors of lookups and of the table."""
     plan = _plan(job, query)
     own, every = table.find_replayed(plan)
     done = [] if own is None else own.done_in(plan.topics)
     check_replayed_logs(job, table, query, done)
+    missing = check_deleted(job, done)
     left = subtract(job.found.ranges, [Range(*piece) for piece in done])
     again = [] if every is None or job.again else overlap(left, every.done_in(plan.topics))
     if again:
@@ -149,7 +158,7 @@ def _left(job: Replay, table: Table, query: str) -> ReplayRanges:
             span(start, end),
             tp,
         )
-    return dataclasses.replace(job.found, ranges=tuple(left))
+    return dataclasses.replace(job.found, ranges=tuple(left)), missing
 
 
 def _plan(job: Replay, query: str) -> BatchPlan:

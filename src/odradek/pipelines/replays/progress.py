@@ -30,8 +30,9 @@ class ReplayRefused(OdradekError):
 @dataclass(frozen=True)
 class ReplayProgress:
     """``planned``: the ranges of a replay. ``done``: the ranges that are in the target. Both are merged. ``tails``: the
-    last batch that was read in a partition, where it is known. ``target_ends``: the end of each partition of the target
-    before the last transaction; empty if an earlier version has written it."""
+    last batch that was read in a partition of a source, and the last one in a partition of the target, where it is
+    known. ``target_ends``: the end of each partition of the target after the records of the last transaction; empty if
+    an earlier version has written it. The first version with it noted the ends before that transaction."""
 
     planned: tuple[Range, ...] = ()
     done: tuple[Range, ...] = ()
@@ -54,18 +55,24 @@ class ReplayProgress:
         later = {tp: max(one, self.tails.get(tp, one)) for tp, one in tails.items()}
         return replace(self, tails={**self.tails, **later})
 
+    def _tail_of(self, tp: TopicPartition) -> str:
+        """Returns the last batch of a partition in the form of the metadata."""
+        return ":" + "-".join(map(str, self.tails[tp])) if tp in self.tails else ""
+
     def commits(self, ids: Mapping[str, UUID]) -> dict[TopicPartition, OffsetAndMetadata]:
         """Returns the commits that keep the progress. The committed offset is the end of the last range that
         is done, or the start of the first planned range if no range is done. Those of the target have no ranges.
 
         Raises ConfigError if a partition has too many ranges for the metadata of a commit.
         """
-        found = {tp: OffsetAndMetadata(end, metadata=f"{MARK}::") for tp, end in self.target_ends.items()}
+        found = {
+            tp: OffsetAndMetadata(end, metadata=f"{MARK}::{self._tail_of(tp)}") for tp, end in self.target_ends.items()
+        }
         for tp in sorted({piece.partition for piece in self.planned}):
             planned, done = ([one for one in ranges if one.partition == tp] for ranges in (self.planned, self.done))
             topic_id = ids.get(tp.topic)
             metadata = f"{MARK}{'' if topic_id is None else topic_id.hex}:{_spans(planned)}:{_spans(done)}"
-            tail = ":" + "-".join(map(str, self.tails[tp])) if done and tp in self.tails else ""
+            tail = self._tail_of(tp) if done else ""
             if len(metadata + tail) <= _MAX_METADATA_BYTES:
                 metadata += tail
             if len(metadata) > _MAX_METADATA_BYTES:
@@ -104,6 +111,7 @@ def progress_of(
         now = ids.get(tp.topic)
         if tp.topic == target:
             target_ends[tp] = commit.offset
+            tails |= {} if tail is None else {tp: tail}
         elif topic_id in ("", None if now is None else now.hex):
             planned += spans[0]
             done += spans[1]

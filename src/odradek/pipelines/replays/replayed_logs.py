@@ -25,6 +25,8 @@ from odradek.core.ids import LATEST, TopicPartition
 from odradek.pipelines.commit.state import Piece, key_of
 from odradek.pipelines.files.driver_tails import FETCH_BYTES, DriverTails
 from odradek.pipelines.files.log_rows import LogRows
+from odradek.pipelines.ranges import RangeGone
+from odradek.pipelines.replays.input import available
 from odradek.pipelines.replays.progress import ReplayProgress
 from odradek.pipelines.replays.topic import ReplayedRecord
 from odradek.pipelines.sources import with_short_timeouts
@@ -59,6 +61,20 @@ def check_replayed_logs(job: Replay, table: Table, query: str, done: Iterable[Pi
     rows.check(long)
 
 
+def check_deleted(job: Replay, done: Iterable[Piece]) -> tuple[str, ...]:
+    """Returns a line for each range that was deleted since the last run of a replay, which had not read it. ``done``: as
+    for ``check_replayed_logs``. Raises RangeGone unless missing ranges are allowed, and the errors of lookups."""
+    deleted = job.found.deleted_since(_read_ends(job, done))
+    if not deleted:
+        return ()
+    options = _options(job, {piece.partition: piece.end for piece in deleted})
+    with Admin(with_short_timeouts(options.client)) as admin:
+        _, gone = available(admin, options.client, deleted, options.isolation_level)
+    if gone and not job.chosen.allow_missing:
+        raise RangeGone("; ".join(gone))
+    return tuple(gone)
+
+
 def check_sent_logs(
     job: Replay, progress: ReplayProgress, ids: Mapping[str, UUID], sent: Callable[[], Iterable[ReplayedRecord]]
 ) -> None:
@@ -82,7 +98,7 @@ def check_sent_logs(
 def _read_ends(job: Replay, done: Iterable[Piece | Range]) -> dict[TopicPartition, int]:
     """Returns up to which offset earlier runs have read the partitions of the replay."""
     read: dict[TopicPartition, int] = {}
-    wanted = {piece.partition for piece in job.found.ranges}
+    wanted = {piece.partition for piece in (*job.found.ranges, *job.found.there)}
     for tp, _, end in done:
         if tp in wanted:
             read[tp] = max(end, read.get(tp, 0))

@@ -12,7 +12,7 @@ import dataclasses
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ from odradek.client.admin import Admin
 from odradek.client.producer import Producer
 from odradek.client.producer.errors import ProducerFenced
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError, OdradekError
-from odradek.core.ids import LATEST, ConsumerGroupMetadata, LogTail, TopicPartition
+from odradek.core.ids import LATEST, ConsumerGroupMetadata, LogTail, OffsetAndMetadata, TopicPartition
 from odradek.pipelines.files.driver_tails import DriverTails
 from odradek.pipelines.queries import spark_failures
 from odradek.pipelines.ranges import RangeGone, merge
@@ -39,14 +39,22 @@ from odradek.pipelines.replays.topic import (
     sent_records,
 )
 from odradek.spark.driver.micro_batch_groups import check_members
+from odradek.spark.driver.transaction_states import is_taken_over
 from odradek.spark.offsets.lookups import Lookups
 from odradek.spark.offsets.offset_ranges import Range, share_bytes
+from odradek.spark.offsets.source_offset import Offsets
 from odradek.spark.options import ReadOptions, parse_options
 from odradek.spark.progress import progress_options
 from odradek.spark.writes.write_options import WriteOptions, parse_write_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+Commits = Mapping[TopicPartition, OffsetAndMetadata]
+_LOST = (
+    "so records of this replay may be lost there. Use 'again', which sends all of it once more, or another target"
+)
 
 
 class ReplayFenced(OdradekError):
@@ -76,10 +84,17 @@ def into_topic_once(
     """
     started = time.monotonic()
     with _start_run(job, into) as run:
-        progress, ids = _progress(run)
-        check_sent_logs(job, progress, ids, lambda: sent_records(run.admin, run.reading.client, run.target, run.name))
-        _check_target(run, progress)
-        left, missing = _readable(run, progress)
+        commits = run.admin.list_group_offsets(run.name, require_stable=True)
+        with _refused_alone(run, commits):
+            former, ids = _progress(run, commits)
+            progress = former.with_plan(job.found.ranges)
+            # Before anything is sent: the plan has to fit into commits, also when all of it is done.
+            progress.with_done(progress.planned).commits(ids)
+            check_sent_logs(
+                job, progress, ids, lambda: sent_records(run.admin, run.reading.client, run.target, run.name)
+            )
+            _check_target(run, progress)
+            left, missing = _readable(run, progress, former.planned)
         earlier = sum(piece.size for piece in job.found.ranges) - _size(_within(left, job.found.ranges))
         if not left:
             seconds = time.monotonic() - started
@@ -95,7 +110,6 @@ def into_topic_once(
             while left:
                 some = _next_ranges(run, left)
                 progress = progress.with_done(some).with_tails(_tails(run, some, ids))
-                progress = dataclasses.replace(progress, target_ends=_target_ends(run))
                 rows += _replay(run, spark, some, (progress, ids), task_options)
                 transactions += 1
                 left = subtract(left, some)
@@ -117,7 +131,8 @@ def _start_run(job: Replay, into: ReplayTopic) -> Iterator[_ReplayRun]:
     given = {"kafka.bootstrap.servers": job.bootstrap, **job.options}
     reading = parse_options({"subscribe": into.name, **given}, streaming=False)
     writing = parse_write_options(into.options(given))
-    target = find_target(into, reading.client, max(piece.partition.partition for piece in job.found.ranges))
+    highest = max((piece.partition.partition for piece in (*job.found.ranges, *job.found.there)), default=0)
+    target = find_target(into, reading.client, highest)
     name = _name(job, into, target)
     own = {item.name: getattr(writing.producer, item.name) for item in dataclasses.fields(writing.producer)}
     producer = Producer(writing.client, **(own | {"transactional_id": name}))
@@ -149,9 +164,23 @@ def _init_transactions(run: _ReplayRun) -> None:
         raise
 
 
-def _progress(run: _ReplayRun) -> tuple[ReplayProgress, Mapping[str, UUID]]:
-    """Returns the progress and the topic ids. The progress has the ranges of this run in its plan."""
-    commits = run.admin.list_group_offsets(run.name, require_stable=True)
+@contextmanager
+def _refused_alone(run: _ReplayRun, commits: Commits) -> Iterator[None]:
+    """Refusals compare logs and target with ``commits``, the progress. If another run has sent records since these were
+    read, that is why they do not agree: then raises ReplayFenced in place of the refusal."""
+    try:
+        yield
+    except ReplayRefused as error:
+        if run.admin.list_group_offsets(run.name, require_stable=True) == commits:
+            raise
+        raise ReplayFenced(
+            "another run of this replay has sent records since this one began, so this one has sent none. If the other "
+            "run is active, leave it alone; if not, run the same command again"
+        ) from error
+
+
+def _progress(run: _ReplayRun, commits: Commits) -> tuple[ReplayProgress, Mapping[str, UUID]]:
+    """Returns the progress of earlier runs, and the topic ids."""
     if not commits and not run.job.again:
         _check_unsent(run)
     topics = {tp.topic for tp in commits} - run.job.found.ids.keys() - {run.into.name}
@@ -160,9 +189,6 @@ def _progress(run: _ReplayRun) -> tuple[ReplayProgress, Mapping[str, UUID]]:
     progress = progress_of(commits, ids, run.name, run.into.name)
     if run.job.again and progress.planned and not progress.left:
         progress = ReplayProgress()
-    progress = progress.with_plan(run.job.found.ranges)
-    # Before anything is sent: the plan has to fit into commits, also when all of it is done.
-    progress.with_done(progress.planned).commits(ids)
     return progress, ids
 
 
@@ -182,17 +208,24 @@ def _check_unsent(run: _ReplayRun) -> None:
 
 def _check_target(run: _ReplayRun, progress: ReplayProgress) -> None:
     """Raises ReplayRefused if the target has records that came after the last transaction of the progress, which is an
-    older copy then, or if the target ends before that transaction."""
+    older copy then; or if the target is an older copy: it ends before that transaction, or has another batch where the
+    last one was then."""
     if run.job.again or not progress.target_ends:
         return
     ends = _target_ends(run)
     for tp, end in sorted(progress.target_ends.items()):
         if ends[tp] < end:
             raise ReplayRefused(
-                f"{tp} ends at {ends[tp]}, and had {end} before the last transaction of this replay: its broker's data "
-                "was put back from an older copy, or it was truncated, so records of this replay may be lost there. "
-                "Use 'again', which sends all of it once more, or another target"
+                f"{tp} ends at {ends[tp]}, and had {end} when this replay last sent records: its broker's data was put "
+                f"back from an older copy, or it was truncated, {_LOST}"
             )
+    tails = {tp: one for tp, one in progress.tails.items() if one.end == progress.target_ends.get(tp)}
+    replaced, _ = _target_tails(run, {tp: one.end for tp, one in tails.items()}).compare(tails)
+    for tp in sorted(replaced):
+        raise ReplayRefused(
+            f"{tp} has another batch of records at offset {tails[tp].base} than when this replay last sent records: its "
+            f"broker's data was put back from an older copy and has grown again, or it was truncated, {_LOST}"
+        )
     known = {piece.partition for piece in progress.done}
     for sent in sent_records(run.admin, run.reading.client, run.target, run.name, progress.target_ends):
         origin = sent.origin_in(known) if sent.partition in progress.target_ends else None
@@ -211,13 +244,29 @@ def _target_ends(run: _ReplayRun) -> dict[TopicPartition, int]:
     return {tp: one.offset for tp, one in found.items()}
 
 
-def _readable(run: _ReplayRun, progress: ReplayProgress) -> tuple[list[Range], list[str]]:
-    """Returns the ranges that are left, and a line for each missing range.
+def _target_tails(run: _ReplayRun, ends: Offsets) -> DriverTails:
+    """Returns what looks up the last batches of the target's partitions below these ends."""
+    last = [Range(tp, end - 1, end) for tp, end in sorted(ends.items()) if end > 0]
+    return DriverTails(run.reading, last, {run.into.name: run.target.topic_id})
+
+
+def _with_target(run: _ReplayRun, progress: ReplayProgress) -> ReplayProgress:
+    """Returns the progress with the present ends of the target and its last batches."""
+    ends = _target_ends(run)
+    tails = {tp: one for tp, one in progress.tails.items() if tp.topic != run.into.name}
+    return dataclasses.replace(progress, target_ends=ends, tails=tails | _target_tails(run, ends).found())
+
+
+def _readable(
+    run: _ReplayRun, progress: ReplayProgress, former: Iterable[Range]
+) -> tuple[list[Range], list[str]]:
+    """Returns the ranges that are left, and a line for each missing range. ``former``: the plan of earlier runs.
 
     If this run's selection no longer has some ranges that an earlier run planned, the logs are checked for those ranges
-    again. Raises RangeGone."""
+    again. So they are for records that came after the last run and were deleted before this one. Raises RangeGone."""
     left = progress.left
-    only_planned = subtract(left, run.job.found.ranges)
+    deleted = run.job.found.deleted_since({piece.partition: piece.end for piece in former})
+    only_planned = merge([*subtract(left, run.job.found.ranges), *deleted])
     if not only_planned:
         return left, []
     held, gone = available(run.admin, run.reading.client, only_planned, run.reading.isolation_level)
@@ -260,7 +309,8 @@ def _replay(
     partitions = list(run.target.partitions)
 
     def add_offsets() -> None:
-        run.producer.send_offsets_to_transaction(progress.commits(ids), ConsumerGroupMetadata(run.name))
+        noted = _with_target(run, progress)  # the records are in the target's logs, and become visible with the offsets
+        run.producer.send_offsets_to_transaction(noted.commits(ids), ConsumerGroupMetadata(run.name))
 
     try:
         with spark_failures("the replay stopped"):
@@ -271,17 +321,23 @@ def _replay(
             placed = place(records_to_send(records, run.into, run.name), run.writing, len(partitions), ORIGIN_COLUMNS)
             return write_once(run.producer, run.writing, placed, partitions, add_offsets)
     except TransactionTimedOut as error:
+        if is_taken_over(run.admin, run.name):
+            raise _fenced(run) from error
         raise ReplayRefused(
             "a transaction took longer than transaction.timeout.ms="
             f"{run.writing.producer.transaction_timeout_ms}, so the broker has aborted it: set a larger timeout (the "
             "broker allows transaction.max.timeout.ms), or a smaller batch size"
         ) from error
     except ProducerFenced as error:
-        raise ReplayFenced(
-            f"another run of this replay has taken it over, or an administrator has fenced its transactional id "
-            f"{run.name}, for example by odradek transactions force-terminate. What this run has committed remains in "
-            "the topic. If another run is active, leave it alone; if not, run the same command again"
-        ) from error
+        raise _fenced(run) from error
+
+
+def _fenced(run: _ReplayRun) -> ReplayFenced:
+    return ReplayFenced(
+        f"another run of this replay has taken it over, or an administrator has fenced its transactional id "
+        f"{run.name}, for example by odradek transactions force-terminate. What this run has committed remains in "
+        "the topic. If another run is active, leave it alone; if not, run the same command again"
+    )
 
 
 def _within(ranges: Sequence[Range], limits: Sequence[Range]) -> list[Range]:

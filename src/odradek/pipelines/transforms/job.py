@@ -35,6 +35,7 @@ from odradek.pipelines.checkpoint import (
     query_id,
     remove_sums_without_files,
     remove_unfinished_plan,
+    text_in,
 )
 from odradek.pipelines.commit.state import Added
 from odradek.pipelines.filesystems import Location
@@ -46,6 +47,7 @@ from odradek.pipelines.loss_notes import LossNotes
 from odradek.pipelines.options import TransformOptions, check_values, names, said_by_query
 from odradek.pipelines.queries import run_query, spark_failures
 from odradek.pipelines.sources import Source, TopicLag, check_topics, with_short_timeouts
+from odradek.pipelines.tables.own_plan import OwnPlan
 from odradek.pipelines.tables.run_progress import Watch
 from odradek.pipelines.topic_writer import sending_options
 from odradek.pipelines.transforms.step import TransformStep, check_one_read, check_rows, step_of
@@ -231,8 +233,15 @@ def _follow_reset(job: Transform, checkpoint: Location, done: int | None, newest
     if newest is None or done == newest or job.first_batch is not None:
         return
     writing, begun_ms = parse_write_options(job.writing), planned_at_ms(checkpoint, newest)
-    if is_unwritten(writing, query_id(checkpoint), newest, begun_ms):
-        drop_overruled_plan(job.source, checkpoint)
+    if not is_unwritten(writing, query_id(checkpoint), newest, begun_ms):
+        return
+    plan = text_in(checkpoint, f"offsets/{newest}")
+    if plan is None or not drop_overruled_plan(job.source, checkpoint):
+        return
+    # A paused driver that has begun since the look may have compared its plan before the removal. If it has written its
+    # rows, the plan stays; if not, it is fenced now.
+    if not is_unwritten(writing, query_id(checkpoint), newest, begun_ms):
+        checkpoint.child("offsets").create(str(newest), plan)
 
 
 def _check_topic(job: Transform, checkpoint: Location, done: int | None) -> None:
@@ -262,7 +271,8 @@ def _run_query(
 
     advance, watch = listeners
     seen: list[int] = []
-    write = TransactionalWriter(parse_write_options(job.writing), job.first_batch)
+    own_plan = OwnPlan.of(checkpoint)
+    write = TransactionalWriter(parse_write_options(job.writing), job.first_batch, own_plan.check)
 
     def add(batch: DataFrame, batch_id: int) -> None:
         write(batch, batch_id)

@@ -95,21 +95,22 @@ class MicroBatchGroups:
         except Py4JError:  # another release of Spark may have other names for these methods
             return None
 
+    def newest_plan(self) -> int | None:
+        """Returns the number of the newest micro-batch of which the checkpoint has a plan, by any driver; None if it
+        cannot be read."""
+        try:
+            newest = self._execution.offsetLog().getLatestBatchId()
+            return None if newest.isEmpty() else int(newest.get())
+        except Py4JError:  # another release of Spark may have another name for this method
+            return None
+
     def plan_of(self, batch: int) -> str | None:
         """Returns a digest of the end that Spark has planned for a micro-batch; None if the checkpoint has no end that
         can be read.
 
         Spark plans a micro-batch once, so a repeated micro-batch has the same digest."""
-        entry = self._execution.offsetLog().get(batch)
-        try:
-            if entry.isEmpty():
-                return None
-            ends = entry.get().offsets()
-            found = [ends.apply(number) for number in range(ends.size())]
-            texts = [end.get().json() if end.isDefined() else None for end in found]
-        except Py4JError:  # named sources have another form
-            return None
-        return hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:16]
+        texts = planned_ends(self._execution, batch)
+        return None if texts is None else hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:16]
 
     def add_to(self, producer: Producer, batch: int) -> None:
         """Adds the groups' offsets after a micro-batch to the producer's transaction. Raises MicroBatchRefused,
@@ -174,6 +175,20 @@ class MicroBatchGroups:
             for lookups, offset in found
             if offset.isDefined()
         ]
+
+
+def planned_ends(execution: JavaObject, batch: int) -> list[str | None] | None:
+    """Returns the end that Spark has planned for a micro-batch, for each source; None if it cannot be read. If
+    ``execution`` has planned the micro-batch itself, it has the plan in its memory; otherwise it reads the checkpoint."""
+    entry = execution.offsetLog().get(batch)
+    try:
+        if entry.isEmpty():
+            return None
+        ends = entry.get().offsets()
+        found = [ends.apply(number) for number in range(ends.size())]
+        return [end.get().json() if end.isDefined() else None for end in found]
+    except Py4JError:  # named sources have another form
+        return None
 
 
 def check_members(admin: Admin, group: str, what: str) -> None:

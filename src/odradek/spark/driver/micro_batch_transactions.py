@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -39,7 +40,9 @@ from odradek.spark.driver.micro_batch_number import (
     is_written,
 )
 from odradek.spark.driver.micro_batch_outputs import MicroBatchOutputs, Output
+from odradek.spark.driver.query_sources import execution_of
 from odradek.spark.driver.transaction_attempts import TasksRepeated, TransactionTimedOut, place, write_once
+from odradek.spark.driver.transaction_states import COMMITTED, is_taken_over, state_of
 from odradek.spark.offsets.stable_offsets import stable_offsets
 from odradek.spark.session_activation import is_connect
 from odradek.spark.writes.write_options import TRANSACTION_TIMEOUT_MS, WriteOptions, parse_write_options
@@ -49,8 +52,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.spark.transactions")
 _outputs = MicroBatchOutputs()
-_COMMITTED = ("PrepareCommit", "CompleteCommit")
-"""The states of a transactional id whose last transaction was committed."""
+CheckPlan = Callable[["SparkSession", int], None]
 
 
 class WriterFenced(OdradekError):
@@ -115,12 +117,16 @@ class TransactionalWriter:
     several writers, one for each topic: each writes transactions of its own.
     """
 
-    def __init__(self, options: WriteOptions, first_batch: int | None = None) -> None:
+    def __init__(
+        self, options: WriteOptions, first_batch: int | None = None, check_plan: CheckPlan | None = None
+    ) -> None:
+        """``check_plan``: called before each micro-batch, after earlier drivers are fenced."""
         compatibility.require("transactional_writer", compatibility.TRANSACTIONS)
         assert options.topic is not None
         self.options = options
         self.topic = options.topic
         self.first_batch = first_batch
+        self._check_plan = check_plan
         self.last_rows = 0
         """The number of rows that the last call has written; 0 if the micro-batch was in the topic already."""
         self._run: _WriterRun | None = None
@@ -139,6 +145,8 @@ class TransactionalWriter:
         try:
             run = self._run_of(frame.sparkSession, batch)
             _outputs.check(run.query, run.run, run.output, batch, run.groups.names)
+            if self._check_plan is not None:
+                self._check_plan(frame.sparkSession, batch)
             plan = run.groups.plan_of(batch)
             if self._is_written(run, batch, plan):
                 log.info("%s: micro-batch %d is in topic %s already", run.transactional_id, batch, self.topic)
@@ -169,9 +177,9 @@ class TransactionalWriter:
             or not _outputs.is_last_writer(query, run.run, run.output, self)
         ):
             self.close()
-            run = self._run = self._start_run(query, str(number), _execution_of(spark, query), batch)
+            run = self._run = self._start_run(query, str(number), execution_of(spark, query), batch)
             _outputs.set_last_writer(query, run.run, run.output, self)
-            _outputs.forget_ended(lambda other: _execution_of(spark, other) is not None)
+            _outputs.forget_ended(lambda other: execution_of(spark, other) is not None)
         return run
 
     def _start_run(self, query: str, number: str, execution: object, batch: int) -> _WriterRun:
@@ -213,7 +221,7 @@ class TransactionalWriter:
         Call it before InitProducerId, which hides the outcome of the last transaction.
         """
         transactional_id = _transactional_id(query, self.topic)
-        if _state_of(admin, transactional_id) not in _COMMITTED:
+        if state_of(admin, transactional_id) not in COMMITTED:
             return False
         if self._number(admin, query) is not None:
             return False
@@ -234,7 +242,17 @@ class TransactionalWriter:
             times = BatchTimes(run.groups.begun_ms(batch), retention(run.admin)[0], time.time() * 1000)
             check_first(times, self.first_batch, run.group)
         before = run.groups.plan_of(batch - 1) if batch else None
-        return is_written(batch, commit, run.group, self.first_batch, plan, before=before)
+        try:
+            return is_written(batch, commit, run.group, self.first_batch, plan, before=before)
+        except MicroBatchRefused as error:
+            newest = run.groups.newest_plan()
+            if newest is None or newest <= batch:
+                raise
+            raise WriterFenced(
+                f"another driver has gone on with the query {run.query} from the same checkpoint, which has a plan of "
+                f"micro-batch {newest} now. This driver has not written micro-batch {batch}, with which it began. If "
+                "the other driver is active, leave it alone; if not, start the query again"
+            ) from error
 
     def _write(self, run: _WriterRun, frame: DataFrame, batch: int, plan: str | None) -> None:
         partitions = run.producer.partitions_for(self.topic)
@@ -248,22 +266,28 @@ class TransactionalWriter:
         try:
             self.last_rows = write_once(run.producer, self.options, placed, partitions, add_offsets)
         except TransactionTimedOut as error:
+            if is_taken_over(run.admin, run.transactional_id):
+                raise self._fenced(run, batch) from error
             raise MicroBatchRefused(
                 f"micro-batch {batch} took longer than kafka.transaction.timeout.ms="
                 f"{self.options.producer.transaction_timeout_ms}, so the broker has aborted it: set a larger timeout "
                 "(the broker allows transaction.max.timeout.ms), or make the micro-batches smaller"
             ) from error
         except ProducerFenced as error:
-            raise WriterFenced(
-                f"another driver runs the query {run.query} from the same checkpoint, and has taken it over, or an "
-                f"administrator has fenced its transactional id {run.transactional_id}, for example by odradek "
-                f"transactions force-terminate. This driver has not written micro-batch {batch}. If another driver is "
-                "active, run only one of them; if not, start the query again"
-            ) from error
+            raise self._fenced(run, batch) from error
         except TasksRepeated as error:
             raise MicroBatchRefused(f"micro-batch {batch}: {error}") from error
         run.last = batch
         run.groups.warn_of_overwritten()
+
+
+    def _fenced(self, run: _WriterRun, batch: int) -> WriterFenced:
+        return WriterFenced(
+            f"another driver runs the query {run.query} from the same checkpoint, and has taken it over, or an "
+            f"administrator has fenced its transactional id {run.transactional_id}, for example by odradek "
+            f"transactions force-terminate. This driver has not written micro-batch {batch}. If another driver is "
+            "active, run only one of them; if not, start the query again"
+        )
 
 
 def _transactional_id(query: str, topic: str) -> str:
@@ -274,23 +298,8 @@ def _end_earlier(admin: Admin, transactional_id: str) -> None:
     """Fences a driver of an earlier release, which had this transactional id for all topics, and aborts what it has
     left open. A driver of this release does not use the id.
     """
-    if _state_of(admin, transactional_id) is not None:
+    if state_of(admin, transactional_id) is not None:
         admin.fence_producers([transactional_id])
-
-
-def _state_of(admin: Admin, transactional_id: str) -> str | None:
-    """Returns the state of a transactional id; None if the broker does not know the id.
-
-    If the broker has no DescribeTransactions, returns Empty, the state before the first transaction.
-    """
-    try:
-        return admin.describe_transactions([transactional_id])[transactional_id].state
-    except KafkaError as error:
-        if error.code is ErrorCode.transactional_id_not_found:
-            return None
-        if error.code is not ErrorCode.unsupported_version:  # before Kafka 3.0
-            raise
-        return "Empty"
 
 
 def is_unwritten(options: WriteOptions, query: str, batch: int, begun_ms: int | None) -> bool:
@@ -304,8 +313,8 @@ def is_unwritten(options: WriteOptions, query: str, batch: int, begun_ms: int | 
         def number() -> OffsetAndMetadata | None:
             return stable_offsets(admin, group_of_numbers(query), [partition]).get(partition)
 
-        state = _state_of(admin, transactional_id)
-        if state in _COMMITTED and number() is None:
+        state = state_of(admin, transactional_id)
+        if state in COMMITTED and number() is None:
             return False  # it was deleted or has expired; a fence would hide this from the writer
         if state is not None:
             admin.fence_producers([transactional_id])
@@ -316,10 +325,3 @@ def is_unwritten(options: WriteOptions, query: str, batch: int, begun_ms: int | 
         return batch == 0 and is_young
 
 
-def _execution_of(spark: SparkSession, query: str) -> object:
-    """Returns Java's StreamExecution of a query; None if the query does not run. Spark runs a query in a copy of its
-    session, so the session's own list of queries does not have it.
-    """
-    jvm = spark.sparkContext._jvm
-    assert jvm is not None
-    return spark._jsparkSession.sharedState().activeStreamingQueries().get(jvm.java.util.UUID.fromString(query))

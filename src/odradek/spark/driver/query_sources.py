@@ -11,6 +11,7 @@ from odradek.spark.options import ReadOptions, client_config, parse_options
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject
+    from pyspark.sql import SparkSession
 
 # For the calls of Spark's listeners, because other listeners and the end of Spark wait for them.
 LISTENER_TIMEOUT_MS = 10_000
@@ -21,6 +22,15 @@ class SourceSettings(NamedTuple):
 
     options: ReadOptions
     own_group: str = ""
+
+
+def execution_of(spark: SparkSession, query: str) -> JavaObject | None:
+    """Returns Java's StreamExecution of a query; None if the query does not run. Spark runs a query in a copy of its
+    session, so the session's own list of queries does not have it.
+    """
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    return spark._jsparkSession.sharedState().activeStreamingQueries().get(jvm.java.util.UUID.fromString(query))
 
 
 def cluster_settings(execution: JavaObject, timeout_ms: int) -> dict[int, SourceSettings | None]:

@@ -4,10 +4,9 @@ Pure, except for implementations of ``Causes``, for the logs of ``note`` and ``w
 
 | observation                                               | cause                                                  |
 |-----------------------------------------------------------|--------------------------------------------------------|
-| the log start offset is higher than the position          | retention or DeleteRecords; only DeleteRecords if the  |
-|                                                           | topic has no retention                                 |
+| the log start offset is higher than the position          | retention or DeleteRecords                             |
 | the log end offset is lower than the position, same topic | truncation: a replica without the records became leader|
-| in a new leader's log, the leader epoch of the position   | truncation too, even if that log has grown again       |
+| in the log of a later leader epoch, that of the position  | truncation too, even if that log has grown again       |
 | ends below the position                                   |                                                        |
 | the topic has another id, or fewer partitions             | the topic was deleted and created again                |
 | the topic does not exist                                  | the topic was deleted                                  |
@@ -31,6 +30,9 @@ from odradek.spark.offsets import loss_file
 logger = logging.getLogger("odradek.spark.data_loss")
 _LAST_SHOWN_MS = 253_402_300_800_000
 """The year 10000."""
+_TRUNCATED = (
+    "truncation: a replica without the lost records became leader, or its broker's data was put back from an older copy"
+)
 _PUT_BACK = (
     "the data directory of its broker was put back from an older copy and has grown again, or the log was truncated"
 )
@@ -90,15 +92,15 @@ def corrupt_message(error: CorruptRecord, end: int) -> str:
 
 
 def removed_by(settings: Mapping[str, str | None]) -> str:
-    """Returns what removes records of a topic with these settings."""
+    """Returns what may have removed records of a topic with these settings. They may have been others then."""
     retention_ms, retention_bytes = settings.get("retention.ms"), settings.get("retention.bytes")
     limits = f"retention.ms={retention_ms}, retention.bytes={retention_bytes}"
     if retention_ms is None or retention_bytes is None:
         return "retention or DeleteRecords"
     if "delete" not in (settings.get("cleanup.policy") or "delete"):
-        return f"DeleteRecords (nothing else removes them: cleanup.policy={settings['cleanup.policy']})"
+        return f"DeleteRecords, or retention before the topic had cleanup.policy={settings['cleanup.policy']}"
     if retention_ms == retention_bytes == "-1":
-        return f"DeleteRecords (nothing else removes them: {limits})"
+        return f"DeleteRecords, or retention before the topic had {limits}"
     return f"retention ({limits}) or DeleteRecords"
 
 
@@ -157,14 +159,13 @@ def committed_beyond_message(partition: TopicPartition, committed: int, log_end:
 
 
 def diverged_message(partition: TopicPartition, position: int, epoch_end: int, bounds: LogBounds) -> str:
-    """Returns the message that a new leader's log diverges at ``epoch_end`` from the log that was read or committed."""
+    """Returns the message that the log of a later epoch diverges at ``epoch_end`` from the log that was read or committed."""
     first = max(epoch_end, bounds.start)
     others = f"other records at {span(first, bounds.end)}" if bounds.end > first else "no other records there"
     return (
-        f"{partition}: it was read up to offset {position}, but the log of its new leader "
-        f"(epoch {bounds.leader_epoch}) diverges at offset {epoch_end}: the records that were read at "
-        f"{span(epoch_end, position)} are lost, and the log has {others} (truncation: a replica without the lost "
-        f"records became leader)"
+        f"{partition}: it was read up to offset {position}, but the log of its leader (epoch {bounds.leader_epoch}) "
+        f"diverges at offset {epoch_end}: the records that were read at {span(epoch_end, position)} are lost, and the "
+        f"log has {others} ({_TRUNCATED})"
     )
 
 
@@ -175,8 +176,8 @@ def diverged_reset_message(partition: TopicPartition, offset: int, epoch_end: in
     """
     return (
         f"{partition}: the group was reset to offset {offset}, but the log of its leader (epoch {bounds.leader_epoch}) "
-        f"diverges at offset {epoch_end} from the log of that commit (truncation: a replica without the rest became "
-        f"leader): reading from offset {max(epoch_end, bounds.start)}"
+        f"diverges at offset {epoch_end} from the log of that commit ({_TRUNCATED}): reading from offset "
+        f"{max(epoch_end, bounds.start)}"
     )
 
 
@@ -184,9 +185,8 @@ def diverged_after_plan_message(partition: TopicPartition, epoch_end: int, end: 
     """Returns the message that the log diverged after a micro-batch up to ``end`` was planned under an earlier
     leader."""
     return (
-        f"{partition}: the log of its new leader diverges at offset {epoch_end} from the log for which the micro-batch "
-        f"was planned: the planned records at {span(epoch_end, end)} are lost (truncation: a replica without "
-        "the lost records became leader)"
+        f"{partition}: the log of its leader diverges at offset {epoch_end} from the log for which the micro-batch was "
+        f"planned: the planned records at {span(epoch_end, end)} are lost ({_TRUNCATED})"
     )
 
 
