@@ -13,11 +13,13 @@ from ingest_runs import delta, parquet, record_ids
 from support.brokers import unique
 from support.planned_batches import planning
 from support.publish import create_topic, publish
+from transaction_runs import committed_records
 
 import odradek
 from odradek.client.admin import Admin
+from odradek.core.errors import OdradekError
 from odradek.core.ids import EARLIEST, TopicPartition
-from odradek.pipelines import ingest
+from odradek.pipelines import Replayed, ingest, replay, transform
 from odradek.pipelines.queries import QueryFailed
 
 
@@ -150,3 +152,41 @@ def removing(planned_batch: Any, remove: Callable[[], None]) -> Any:
 
 def rows_of(output: Path, table_format: str) -> Any:
     return parquet(output) if table_format == "parquet" else delta(output)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["transform", "replay"])
+def test_a_pipeline_into_a_topic_names_what_time_has_removed(kind: str, spark: Any, tmp_path: Path) -> None:
+    """The same for a transform, and for an exactly-once replay between whose runs records come and go."""
+    topic, target = "timed", "copies"
+    with odradek.Broker() as broker, Admin(broker.bootstrap_servers) as admin:
+        servers = broker.bootstrap_servers
+        create_topic(servers, topic, 1, retention_ms="60000", segment_ms="10000")
+        create_topic(servers, target, 2, retention_ms="-1")
+
+        def produce(count: int) -> None:
+            publish(servers, topic, [b"x"] * count)
+            broker.clock.advance(seconds=11)
+
+        def run(*, lenient: bool = False) -> int:
+            given: dict[str, Any] = {"topics": topic, "to_topic": target, "spark": spark}
+            if kind == "replay":
+                done = replay(servers, exactly_once=True, allow_missing=lenient, **given)
+                assert isinstance(done, Replayed)
+                return done.rows
+            given |= {"group": "g", "checkpoint": tmp_path / "checkpoint", "sql": "SELECT value FROM records"}
+            return transform(servers, options={"failOnDataLoss": str(not lenient).lower()}, **given).rows
+
+        produce(10)
+        assert run() == 10
+        produce(5)
+        broker.clock.advance(minutes=5)
+        produce(5)
+        assert admin.list_offsets({TopicPartition(topic, 0): EARLIEST})[TopicPartition(topic, 0)].offset == 15
+        with pytest.raises(OdradekError, match=rf"{topic}-0: offsets 10 to 14 are lost .*retention") as failed:
+            run()
+        assert "\n" not in str(failed.value)
+        assert len(committed_records(servers, target)) == 10
+        assert run(lenient=True) == 5
+        assert run() == 0
+        assert len(committed_records(servers, target)) == 15
