@@ -38,8 +38,8 @@ def test_the_end_of_java_is_named(error: Exception) -> None:
     with pytest.raises(QueryFailed) as failed, spark_failures("the query stopped"):
         raise error
     assert str(failed.value) == (
-        f"the query stopped: Java does not answer ({error}): it was killed, for example for lack of memory. Run the "
-        "command again"
+        f"the query stopped: Java does not answer ({error}): it has ended, for example because it was killed or had "
+        "too little memory. Run the command again"
     )
     first = StorageError("a newer run has published")
     with pytest.raises(QueryFailed, match="stopped: a newer run has published"), spark_failures("it stopped", [first]):

@@ -148,8 +148,8 @@ def spark_failures(what: str, failed: Sequence[Exception] = ()) -> Iterator[None
         if failed:
             raise QueryFailed(f"{what}: {_with_remedy(cause_of(failed[-1]))}") from error
         raise QueryFailed(
-            f"{what}: Java does not answer ({cause_of(error)}): it was killed, for example for lack of memory. Run the "
-            "command again"
+            f"{what}: Java does not answer ({cause_of(error)}): it has ended, for example because it was killed or had "
+            "too little memory. Run the command again"
         ) from error
     except (PySparkException, Py4JError, OSError) as error:  # Py4JError, OSError: usually Java has ended
         raise QueryFailed(f"{what}: {_with_remedy(cause_of(failed[-1] if failed else error))}") from error

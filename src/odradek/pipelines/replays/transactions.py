@@ -198,7 +198,8 @@ def _check_unsent(run: _ReplayRun) -> None:
     if sent is not None:
         raise ReplayRefused(
             f"group {run.name}, which keeps the progress of this replay, has expired (offsets.retention.minutes after "
-            f"the last transaction) or was deleted, or its offsets went with a source topic that was deleted; and the "
+            f"the last transaction) or was deleted, or its offsets went with a source topic that was deleted, or the "
+            f"offsets topic was put back from an older copy; and the "
             f"target has records of this replay, for example {sent.partition} at offset {sent.offset}: this run could "
             "send them twice. If a source topic was deleted and created again, none of its present records was sent: "
             "use 'again', which sends all of it once more. Otherwise replay what is missing by other ranges (the "
@@ -233,7 +234,8 @@ def _check_target(run: _ReplayRun, progress: ReplayProgress) -> None:
             raise ReplayRefused(
                 f"group {run.name}, which keeps the progress of this replay, is older than the target, which has "
                 f"{sent.origin} in {sent.partition} at offset {sent.offset}: the brokers' data was put back from "
-                "copies of different times, and this run could send records twice. Replay what is missing by other "
+                "copies of different times, or the offsets of the group were set back. This run could send records "
+                "twice. Replay what is missing by other "
                 f"ranges (the records' headers {REPLAYED_FROM} name what is there), or use 'again', which sends all of "
                 "it once more"
             )
