@@ -1,5 +1,5 @@
-"""A driver of a transform, or of an ingest with Spark's writer, that was paused after Spark has planned a micro-batch and
-before it fenced others: another driver has gone on from the same checkpoint."""
+"""A driver of a transform, or of an ingest with Spark's writer, that was paused after Spark has planned a micro-batch
+and before it fenced others: another driver has gone on from the same checkpoint."""
 
 from __future__ import annotations
 
@@ -67,17 +67,17 @@ def test_a_transform_names_the_driver_that_has_gone_on(runs: TransformRuns, admi
         admin.alter_group_offsets(f"odradek-{query}", {TopicPartition(runs.target, 0): commit_of(2, query)})
 
     with producer_calls(init_transactions=first_only(another_driver)):
-        with pytest.raises(OdradekError, match="another driver has gone on with the query .* of micro-batch 2 now") as it:
+        with pytest.raises(OdradekError, match="driver has gone on with the query .* of micro-batch 2 now") as said:
             runs.run()
-    assert "\n" not in str(it.value)
-    assert "older" not in str(it.value)
+    assert "\n" not in str(said.value)
+    assert "older" not in str(said.value)
     assert runs.rows() == list(range(20))
 
 
 @pytest.mark.parametrize("is_repeated", [True, False])
 def test_a_transform_writes_no_plan_that_was_replaced(runs: TransformRuns, is_repeated: bool) -> None:
-    """Before, it wrote the rows of its plan with the offsets of the new one: offsets 40 to 59 were never written, and no
-    line said so. If it had planned the micro-batch itself, no later run could go on."""
+    """Before, it wrote the rows of its plan with the offsets of the new one: offsets 40 to 59 were never written, and
+    no line said so. If it had planned the micro-batch itself, no later run could go on."""
     if is_repeated:
         runs.fail()
 

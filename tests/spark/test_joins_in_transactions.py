@@ -1,5 +1,5 @@
-"""A join of two streams, written by ``transactional_writer``: its driver ends at each step, and each pair is in the topic
-once. Rows wait in Spark's state for their partners, so a pair may belong to any later micro-batch."""
+"""A join of two streams, written by ``transactional_writer``: its driver ends at each step, and each pair is in the
+topic once. Rows wait in Spark's state for their partners, so a pair may belong to any later micro-batch."""
 
 from __future__ import annotations
 

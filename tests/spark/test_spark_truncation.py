@@ -108,8 +108,8 @@ def test_a_truncation_is_noticed_although_the_log_has_grown_again(
     assert str(caught.value).startswith(
         "data may have been lost: t-0: it was read up to offset 30, but the log of its leader (epoch 1) diverges "
         "at offset 20: the records that were read at offsets 20 to 29 are lost, and the log has other records at "
-        f"offsets 20 to {end - 1} (truncation: a replica without the lost records became leader, or its broker's data was "
-        "put back from an older copy)"
+        f"offsets 20 to {end - 1} (truncation: a replica without the lost records became leader, or its broker's data "
+        "was put back from an older copy)"
     )
     lenient = Query(cluster, failOnDataLoss="false")
     with caplog.at_level(logging.WARNING, "odradek.spark"):
@@ -412,8 +412,8 @@ def test_a_reset_to_an_offset_above_a_truncation_is_reported(
     assert acknowledged == [5]
     assert caplog.messages == [
         "t-0: the group was reset to offset 7, but the log of its leader (epoch 3) diverges at offset 5 from the log "
-        "of that commit (truncation: a replica without the lost records became leader, or its broker's data was put back "
-        "from an older copy): reading from offset 5"
+        "of that commit (truncation: a replica without the lost records became leader, or its broker's data was put "
+        "back from an older copy): reading from offset 5"
     ]
 
 

@@ -62,8 +62,8 @@ def check_replayed_logs(job: Replay, table: Table, query: str, done: Iterable[Pi
 
 
 def check_deleted(job: Replay, done: Iterable[Piece]) -> tuple[str, ...]:
-    """Returns a line for each range that was deleted since the last run of a replay, which had not read it. ``done``: as
-    for ``check_replayed_logs``. Raises RangeGone unless missing ranges are allowed, and the errors of lookups."""
+    """Returns a line for each range that was deleted since the last run of a replay, which had not read it. ``done``:
+    as for ``check_replayed_logs``. Raises RangeGone unless missing ranges are allowed, and the errors of lookups."""
     deleted = job.found.deleted_since(_read_ends(job, done))
     if not deleted:
         return ()

@@ -224,8 +224,8 @@ def _check_target(run: _ReplayRun, progress: ReplayProgress) -> None:
     replaced, _ = _target_tails(run, {tp: one.end for tp, one in tails.items()}).compare(tails)
     for tp in sorted(replaced):
         raise ReplayRefused(
-            f"{tp} has another batch of records at offset {tails[tp].base} than when this replay last sent records: its "
-            f"broker's data was put back from an older copy and has grown again, or it was truncated, {_LOST}"
+            f"{tp} has another batch of records at offset {tails[tp].base} than when this replay last sent records: "
+            f"its broker's data was put back from an older copy and has grown again, or it was truncated, {_LOST}"
         )
     known = {piece.partition for piece in progress.done}
     for sent in sent_records(run.admin, run.reading.client, run.target, run.name, progress.target_ends):

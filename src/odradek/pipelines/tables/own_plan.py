@@ -1,8 +1,8 @@
 """The plan of the micro-batch that Spark runs, compared with the one in the checkpoint.
 
-A run removes a plan that the output does not have, if the group was reset after it (``checkpoint.drop_overruled_plan``).
-Another run, which was paused meanwhile, may have that plan in its memory. It would write the rows of this plan, and note
-the offsets of the plan that is in the checkpoint now.
+A run removes a plan that the output does not have, if the group was reset after it
+(``checkpoint.drop_overruled_plan``). Another run, which was paused meanwhile, may have that plan in its memory. It would
+write the rows of this plan, and note the offsets of the plan that is in the checkpoint now.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _SETTINGS_LINES = 2
 
 @dataclass(frozen=True)
 class OwnPlan:
-    """What a run knows of the plans of its query. ``batch``, ``text``: the micro-batch that Spark repeats first, and its
-    file in the checkpoint; None if Spark repeats none."""
+    """What a run knows of the plans of its query. ``batch``, ``text``: the micro-batch that Spark repeats first, and
+    its file in the checkpoint; None if Spark repeats none."""
 
     checkpoint: Location
     batch: int | None = None
@@ -51,10 +51,10 @@ class OwnPlan:
             is_same = ends is None or (now is not None and now.splitlines()[_SETTINGS_LINES:] == ends)
         if not is_same:
             raise StorageError(
-                f"the checkpoint {self.checkpoint.uri} has another plan of micro-batch {batch} than this run: another run "
-                "has replaced it, as it does after a reset of the group, or another copy of the checkpoint was put back. "
-                "So this run has added nothing for it. If another run is active, leave it alone; if not, run the command "
-                "again"
+                f"the checkpoint {self.checkpoint.uri} has another plan of micro-batch {batch} than this run: another "
+                "run has replaced it, as it does after a reset of the group, or another copy of the checkpoint was put "
+                "back. So this run has added nothing for it. If another run is active, leave it alone; if not, run the "
+                "command again"
             )
 
 

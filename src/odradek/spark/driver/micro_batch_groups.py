@@ -179,7 +179,8 @@ class MicroBatchGroups:
 
 def planned_ends(execution: JavaObject, batch: int) -> list[str | None] | None:
     """Returns the end that Spark has planned for a micro-batch, for each source; None if it cannot be read. If
-    ``execution`` has planned the micro-batch itself, it has the plan in its memory; otherwise it reads the checkpoint."""
+    ``execution`` has planned the micro-batch itself, it has the plan in its memory; otherwise it reads the checkpoint.
+    """
     entry = execution.offsetLog().get(batch)
     try:
         if entry.isEmpty():

@@ -159,7 +159,8 @@ def committed_beyond_message(partition: TopicPartition, committed: int, log_end:
 
 
 def diverged_message(partition: TopicPartition, position: int, epoch_end: int, bounds: LogBounds) -> str:
-    """Returns the message that the log of a later epoch diverges at ``epoch_end`` from the log that was read or committed."""
+    """Returns the message that the log of a later epoch diverges at ``epoch_end`` from the one that was read or
+    committed."""
     first = max(epoch_end, bounds.start)
     others = f"other records at {span(first, bounds.end)}" if bounds.end > first else "no other records there"
     return (
