@@ -66,9 +66,12 @@ def test_a_transform_names_the_driver_that_has_gone_on(runs: TransformRuns, admi
         (offsets / "2").write_text((offsets / "1").read_text())
         admin.alter_group_offsets(f"odradek-{query}", {TopicPartition(runs.target, 0): commit_of(2, query)})
 
-    with producer_calls(init_transactions=first_only(another_driver)):
-        with pytest.raises(OdradekError, match="driver has gone on with the query .* of micro-batch 2 now") as said:
-            runs.run()
+    gone_on = r"another driver has gone on with the query .* of micro-batch 2 now"
+    with (
+        producer_calls(init_transactions=first_only(another_driver)),
+        pytest.raises(OdradekError, match=gone_on) as said,
+    ):
+        runs.run()
     assert "\n" not in str(said.value)
     assert "older" not in str(said.value)
     assert runs.rows() == list(range(20))
@@ -85,9 +88,11 @@ def test_a_transform_writes_no_plan_that_was_replaced(runs: TransformRuns, is_re
         runs.send(20)
         replace_plan(runs.checkpoint, 1, runs.topic, 60)
 
-    with producer_calls(init_transactions=first_only(another_driver)):
-        with pytest.raises(OdradekError, match="has another plan of micro-batch 1 than this run") as said:
-            runs.run()
+    with (
+        producer_calls(init_transactions=first_only(another_driver)),
+        pytest.raises(OdradekError, match="has another plan of micro-batch 1 than this run") as said,
+    ):
+        runs.run()
     assert "\n" not in str(said.value)
     assert runs.rows() == list(range(20))
     runs.run()

@@ -254,14 +254,18 @@ def test_a_run_that_another_one_has_taken_over_does_not_name_the_timeout(
             others.append(0)
             others.append(run_replay(job(bootstrap, target, topics=source), lambda: spark).rows)
 
-    with producer_calls(send_offsets_to_transaction=offsets_sent_after(pause)):
-        with pytest.raises(ReplayFenced, match="another run of this replay has taken it over"):
-            run_replay(job(bootstrap, target, **given), lambda: spark)
+    with (
+        producer_calls(send_offsets_to_transaction=offsets_sent_after(pause)),
+        pytest.raises(ReplayFenced, match="another run of this replay has taken it over"),
+    ):
+        run_replay(job(bootstrap, target, **given), lambda: spark)
     assert others == [0, 26]
-    with producer_calls(send_offsets_to_transaction=offsets_sent_after(lambda group: time.sleep(8))):
-        publish(bootstrap, source, numbers(2), partition=1)
-        with pytest.raises(ReplayRefused, match=r"took longer than transaction\.timeout\.ms=1000"):
-            run_replay(job(bootstrap, target, **given), lambda: spark)
+    publish(bootstrap, source, numbers(2), partition=1)
+    with (
+        producer_calls(send_offsets_to_transaction=offsets_sent_after(lambda group: time.sleep(8))),
+        pytest.raises(ReplayRefused, match=r"took longer than transaction\.timeout\.ms=1000"),
+    ):
+        run_replay(job(bootstrap, target, **given), lambda: spark)
 
 
 RECORDS_PER_KILL = 4_000

@@ -284,9 +284,7 @@ def is_time(text: str, option: str) -> bool:
     return _parse_target(text, option) is None
 
 
-def _between_targets(
-    admin: Admin, chosen: Selection, isolation_level: str
-) -> tuple[list[Range], tuple[Range, ...]]:
+def _between_targets(admin: Admin, chosen: Selection, isolation_level: str) -> tuple[list[Range], tuple[Range, ...]]:
     """Returns the ranges between the two places, and what ``ReplayRanges.there`` says."""
     partitions = [tp for name in check_topics(admin, chosen.topics) for tp in admin.partitions(name)]
     starts = _resolve(admin, partitions, (chosen.start, "start"), isolation_level)

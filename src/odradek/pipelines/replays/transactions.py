@@ -52,9 +52,7 @@ if TYPE_CHECKING:
 
 
 Commits = Mapping[TopicPartition, OffsetAndMetadata]
-_LOST = (
-    "so records of this replay may be lost there. Use 'again', which sends all of it once more, or another target"
-)
+_LOST = "so records of this replay may be lost there. Use 'again', which sends all of it once more, or another target"
 
 
 class ReplayFenced(OdradekError):
@@ -259,9 +257,7 @@ def _with_target(run: _ReplayRun, progress: ReplayProgress) -> ReplayProgress:
     return dataclasses.replace(progress, target_ends=ends, tails=tails | _target_tails(run, ends).found())
 
 
-def _readable(
-    run: _ReplayRun, progress: ReplayProgress, former: Iterable[Range]
-) -> tuple[list[Range], list[str]]:
+def _readable(run: _ReplayRun, progress: ReplayProgress, former: Iterable[Range]) -> tuple[list[Range], list[str]]:
     """Returns the ranges that are left, and a line for each missing range. ``former``: the plan of earlier runs.
 
     If this run's selection no longer has some ranges that an earlier run planned, the logs are checked for those ranges

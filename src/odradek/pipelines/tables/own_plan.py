@@ -1,8 +1,8 @@
 """The plan of the micro-batch that Spark runs, compared with the one in the checkpoint.
 
 A run removes a plan that the output does not have, if the group was reset after it
-(``checkpoint.drop_overruled_plan``). Another run, which was paused meanwhile, may have that plan in its memory. It would
-write the rows of this plan, and note the offsets of the plan that is in the checkpoint now.
+(``checkpoint.drop_overruled_plan``). Another run, which was paused meanwhile, may have that plan in its memory. It
+would write the rows of this plan, and note the offsets of the plan that is in the checkpoint now.
 """
 
 from __future__ import annotations

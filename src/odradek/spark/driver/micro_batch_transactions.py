@@ -280,7 +280,6 @@ class TransactionalWriter:
         run.last = batch
         run.groups.warn_of_overwritten()
 
-
     def _fenced(self, run: _WriterRun, batch: int) -> WriterFenced:
         return WriterFenced(
             f"another driver runs the query {run.query} from the same checkpoint, and has taken it over, or an "
@@ -323,5 +322,3 @@ def is_unwritten(options: WriteOptions, query: str, batch: int, begun_ms: int | 
             return last.metadata.startswith(BATCH_MARK) and last.offset == batch - 1
         is_young = begun_ms is not None and time.time() * 1000 - begun_ms < retention(admin)[0]
         return batch == 0 and is_young
-
-
