@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from odradek.cli.options import named_values
-from odradek.pipelines.ingestion.job import start_spark
+from odradek.pipelines.queries import start_spark
 from odradek.spark import session as spark_session
 
 

@@ -140,7 +140,7 @@ def read_checkpoint(place: Path, text: str) -> object:
 
 def read_query_id(place: Path, text: str) -> object:
     from odradek.pipelines.checkpoint import query_id
-    from odradek.pipelines.filesystems import LocalLocation
+    from odradek.pipelines.filesystems.location import LocalLocation
 
     (place / "metadata").write_text(text)
     return query_id(LocalLocation(place))
@@ -153,7 +153,7 @@ def read_entry(place: Path, text: str) -> object:
 
 
 def read_manifest(place: Path, text: str) -> object:
-    from odradek.pipelines.filesystems import LocalLocation
+    from odradek.pipelines.filesystems.location import LocalLocation
     from odradek.pipelines.parquet.manifests import Manifests
 
     (place / "0.json").write_text(text)
@@ -161,8 +161,8 @@ def read_manifest(place: Path, text: str) -> object:
 
 
 def read_table_state(place: Path, text: str) -> object:
-    from odradek.pipelines.filesystems import LocalLocation
-    from odradek.pipelines.formats.table_state import _parse
+    from odradek.pipelines.filesystems.location import LocalLocation
+    from odradek.pipelines.formats.table_description import _parse
 
     return _parse(LocalLocation(place), text)
 

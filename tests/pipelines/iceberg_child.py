@@ -10,7 +10,7 @@ from pathlib import Path
 from iceberg_tables import COLUMNS, add, name_in
 
 from odradek.core.errors import OdradekError
-from odradek.pipelines.filesystems import LocalLocation
+from odradek.pipelines.filesystems.location import LocalLocation
 from odradek.pipelines.iceberg.catalogs import place_of
 from odradek.pipelines.iceberg.table import IcebergTable
 from odradek.pipelines.tables.runs import Run

@@ -19,7 +19,7 @@ from odradek.core.ids import NO_TAILS, LogTails
 from odradek.pipelines.commit.state import BatchPlan, covers_of, ends_of
 from odradek.pipelines.files.file_layouts import FileLayout
 from odradek.pipelines.files.staging import StagedFile, staged_file
-from odradek.pipelines.filesystems import LocalLocation, Location
+from odradek.pipelines.filesystems.location import LocalLocation, Location
 from odradek.pipelines.iceberg.catalogs import TableName, place_of
 from odradek.pipelines.iceberg.table import IcebergTable
 

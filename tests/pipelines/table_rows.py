@@ -19,7 +19,7 @@ from odradek.pipelines.commit.state import BatchPlan, covers_of, ends_of
 from odradek.pipelines.delta.table import DeltaTable
 from odradek.pipelines.files.file_layouts import FileLayout
 from odradek.pipelines.files.staging import StagedFile, staged_file
-from odradek.pipelines.filesystems import LocalLocation, Location
+from odradek.pipelines.filesystems.location import LocalLocation, Location
 from odradek.pipelines.parquet.table import ParquetTable
 
 QUERY = "0123456789abcdef"

@@ -8,8 +8,9 @@ import pytest
 
 from odradek.core.errors import ConfigError
 from odradek.pipelines import adopt
-from odradek.pipelines.filesystems import LocalLocation
-from odradek.pipelines.formats.table_state import begin_table, check_own_checkpoint, mark
+from odradek.pipelines.filesystems.location import LocalLocation
+from odradek.pipelines.formats.checkpoint_mark import check_own_checkpoint, mark
+from odradek.pipelines.formats.table_description import begin_table
 from odradek.pipelines.formats.target import Target
 
 NOWHERE = "127.0.0.1:1"
@@ -20,7 +21,7 @@ def begun(folder: Path) -> Path:
     location = LocalLocation(folder)
     location.make()
     mark(
-        LocalLocation(folder.with_name(f"{folder.name}-checkpoint")), begin_table(location, Target(str(folder)).shape())
+        LocalLocation(folder.with_name(f"{folder.name}-checkpoint")), begin_table(location, Target(str(folder)).layout())
     )
     return folder
 

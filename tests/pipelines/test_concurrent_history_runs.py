@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from odradek.core.errors import StorageError
-from odradek.pipelines.filesystems import LocalLocation, Location
+from odradek.pipelines.filesystems.location import LocalLocation, Location
 from odradek.pipelines.history import report as history_report
 from odradek.pipelines.history.frames import HistoryFrames
 from odradek.pipelines.history.report import write_tables

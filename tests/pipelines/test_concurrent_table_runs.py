@@ -25,7 +25,7 @@ from odradek.pipelines.commit.state import Added, RunFenced, TableRefused, cover
 from odradek.pipelines.delta.table import DeltaTable
 from odradek.pipelines.files.file_layouts import FileLayout
 from odradek.pipelines.files.staging import StagedFile
-from odradek.pipelines.filesystems import LocalLocation, Location
+from odradek.pipelines.filesystems.location import LocalLocation, Location
 from odradek.pipelines.formats.target import Target
 from odradek.pipelines.parquet.table import ParquetTable
 from odradek.pipelines.tables import runs

@@ -116,7 +116,7 @@ def test_a_micro_batch_that_comes_again_sends_its_letters_again(
 
     job = {"group": group, **given(filled, letters, tmp_path / "t")}
     with monkeypatch.context() as patch:
-        patch.setattr("odradek.pipelines.commit.machine.TableRun._append", kill)
+        patch.setattr("odradek.pipelines.commit.machine.CommitMachine._append", kill)
         with pytest.raises(KilledError):
             ingest(bootstrap, **job)
     assert ingest(bootstrap, **job).rows == 20

@@ -22,7 +22,7 @@ from test_refused_runs_leave_nothing import no_spark
 
 from odradek.core.errors import ConfigError
 from odradek.pipelines.commit.state import TableRefused
-from odradek.pipelines.formats.table_state import begin_table
+from odradek.pipelines.formats.table_description import begin_table
 from odradek.pipelines.formats.target import Target
 from odradek.pipelines.tables.table import Table, open_table
 
@@ -54,7 +54,7 @@ def opened(root: Path, checkpoint: str = "first") -> Iterator[Table]:
 
 def begin(table: Table) -> None:
     """What a run does before its first micro-batch."""
-    table._id = begin_table(table.location, table.target.shape(), table._has_records)
+    table._id = begin_table(table.location, table.target.layout(), table._has_records)
     table.bind()
 
 
@@ -76,7 +76,7 @@ def test_a_table_of_another_writer_is_begun_and_added_to(tmp_path: Path, *, is_c
 def test_a_run_that_was_killed_before_its_first_micro_batch_is_repeated(tmp_path: Path, *, is_cut: bool) -> None:
     of_other(tmp_path, is_cut=is_cut)
     with opened(tmp_path) as table:
-        begin_table(table.location, table.target.shape(), table._has_records)
+        begin_table(table.location, table.target.layout(), table._has_records)
     for checkpoint in ("first", "second"):  # nothing was added, so any checkpoint may begin
         with opened(tmp_path, checkpoint) as table:
             begin(table)
@@ -89,7 +89,7 @@ def test_unknown_is_refused_with_its_reason(tmp_path: Path, *, is_cut: bool, is_
     forgotten the notes."""
     table = of_other(tmp_path, is_cut=is_cut)
     with opened(tmp_path) as first:
-        begin_table(first.location, first.target.shape(), first._has_records)
+        begin_table(first.location, first.target.layout(), first._has_records)
     if is_forgetful:
         write_log(table, properties=RETENTION, fields=[*columns(), column("n", "long")], version=4 if is_cut else 1)
     else:

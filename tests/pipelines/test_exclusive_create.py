@@ -23,9 +23,9 @@ from support.ignorant_store import ignorant_store
 from support.object_store import PASSWORD, USER, ObjectStore, object_store
 
 from odradek.core.errors import ConfigError
-from odradek.pipelines.filesystems import remove_unfinished
+from odradek.pipelines.filesystems.location import remove_unfinished
 from odradek.pipelines.formats.target import Target
-from odradek.pipelines.hadoop_location import HadoopLocation
+from odradek.pipelines.filesystems.hadoop_location import HadoopLocation
 from odradek.pipelines.tables.runs import RunRecord
 from odradek.pipelines.tables.table import Table
 
@@ -214,7 +214,7 @@ def test_a_caller_on_hdfs_that_is_killed_before_its_rename_leaves_a_file_that_go
 
 KILLED = """
 import os, signal, sys
-from odradek.pipelines.filesystems import LocalLocation
+from odradek.pipelines.filesystems.location import LocalLocation
 from pathlib import Path
 os.link = lambda before, after: os.kill(os.getpid(), signal.SIGKILL)
 LocalLocation(Path(sys.argv[1])).create(sys.argv[2], "killed")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from odradek.core.errors import StorageError
-from odradek.pipelines.hadoop_location import HadoopLocation
+from odradek.pipelines.filesystems.hadoop_location import HadoopLocation
 from odradek.pipelines.tables.runs import Run
 
 

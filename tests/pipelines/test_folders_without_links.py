@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from odradek.core.errors import StorageError
-from odradek.pipelines import exclusive_names
+from odradek.pipelines.filesystems import atomic_renames
 from odradek.pipelines.commit.logs import FileLog
-from odradek.pipelines.exclusive_names import rename_exclusively
-from odradek.pipelines.filesystems import LocalLocation
+from odradek.pipelines.filesystems.atomic_renames import rename_exclusively
+from odradek.pipelines.filesystems.location import LocalLocation
 
 TEXT = "a" * 100_000 + "\n"
 
@@ -55,7 +55,7 @@ def test_one_of_many_callers_creates_an_entry_and_it_is_whole_at_once(
 def test_without_such_a_rename_the_line_about_an_incomplete_entry_has_the_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exclusive_names, "rename_exclusively", lambda old, new: False)
+    monkeypatch.setattr(atomic_renames, "rename_exclusively", lambda old, new: False)
     folder = LocalLocation(tmp_path)
     assert folder.create("log-1.json", TEXT)
     assert not folder.create("log-1.json", "b")
@@ -84,7 +84,7 @@ def test_a_hidden_file_that_was_removed_meanwhile_leaves_no_empty_entry(
 
 def test_a_system_without_the_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a").touch()
-    monkeypatch.setattr(exclusive_names.sys, "platform", "plan9")
+    monkeypatch.setattr(atomic_renames.sys, "platform", "plan9")
     assert not rename_exclusively(tmp_path / "a", tmp_path / "b")
     assert [one.name for one in tmp_path.iterdir()] == ["a"]
 

@@ -21,7 +21,7 @@ from odradek.cli.terminal import CommandError
 from odradek.core.errors import ConfigError
 from odradek.history.analysis import RESULTS
 from odradek.history.views import TABLES
-from odradek.pipelines.filesystems import LocalLocation
+from odradek.pipelines.filesystems.location import LocalLocation
 from odradek.pipelines.history.held_tables import check_held_tables
 
 

@@ -25,7 +25,7 @@ from pyiceberg.types import (
 )
 
 from odradek.core.errors import ConfigError
-from odradek.pipelines.given_options import partition_terms
+from odradek.pipelines.option_checks import partition_terms
 from odradek.pipelines.iceberg.columns import IcebergLayout
 from odradek.pipelines.iceberg.partitions import (
     PartitionTransform,

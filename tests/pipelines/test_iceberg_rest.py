@@ -13,7 +13,7 @@ from test_iceberg_table import set_back
 from odradek.core.errors import ConfigError
 from odradek.pipelines.commit.machine import OutcomeUnknown
 from odradek.pipelines.commit.state import RunFenced
-from odradek.pipelines.filesystems import LocalLocation
+from odradek.pipelines.filesystems.location import LocalLocation
 from odradek.pipelines.iceberg.catalogs import TableName, place_of
 from odradek.pipelines.iceberg.table import IcebergTable
 

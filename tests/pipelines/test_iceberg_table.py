@@ -36,7 +36,7 @@ from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.commit.machine import OutcomeUnknown
 from odradek.pipelines.commit.state import RunFenced, TableRefused
-from odradek.pipelines.filesystems import LocalLocation
+from odradek.pipelines.filesystems.location import LocalLocation
 from odradek.pipelines.iceberg.catalogs import TableName, place_of
 from odradek.pipelines.iceberg.notes import STATE, TAG
 from odradek.pipelines.iceberg.table import IcebergTable

@@ -32,10 +32,12 @@ from odradek.lag import reset
 from odradek.pipelines import Ingested, ingest
 from odradek.pipelines.checkpoint import CommitState, commit_group, idle_state
 from odradek.pipelines.commit.state import Added
-from odradek.pipelines.formats.table_state import begin_table, bind
+from odradek.pipelines.formats.checkpoint_mark import bind
+from odradek.pipelines.formats.table_description import begin_table
 from odradek.pipelines.formats.target import Target
-from odradek.pipelines.hadoop_location import location_of
-from odradek.pipelines.ingestion.job import Ingest, parse_trigger, run_ingest
+from odradek.pipelines.filesystems.hadoop_location import location_of
+from odradek.pipelines.ingestion.job import Ingest, run_ingest
+from odradek.pipelines.queries import parse_trigger
 from odradek.pipelines.queries import QueryFailed
 from odradek.pipelines.sources import Source
 from odradek.pipelines.tables.table import Table
@@ -443,7 +445,7 @@ def test_a_delta_table_without_micro_batches_may_be_begun_again(tmp_path: Path) 
     log = pa.table({"id": [1]})
     write_deltalake(tmp_path / "t", log)
     table = Table(wrong, None)
-    known_as = begin_table(table.location, wrong.shape())
+    known_as = begin_table(table.location, wrong.layout())
     table.close()
     Table(right, None).close()
     with pytest.raises(ConfigError, match="begun with table_format delta, not parquet"):
@@ -453,7 +455,7 @@ def test_a_delta_table_without_micro_batches_may_be_begun_again(tmp_path: Path) 
     with pytest.raises(ConfigError, match="begun with value_format json, not raw"):
         Table(right, None)
     Table(wrong, None).close()
-    assert begin_table(table.location, wrong.shape()) == known_as
+    assert begin_table(table.location, wrong.layout()) == known_as
 
 
 # --- refused before a start of Spark ---------------------------------------------------------------------------------
@@ -495,15 +497,15 @@ def test_tables_and_checkpoints_belong_together(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="another pipeline is writing"):
         Table(target, None)
     table.close()
-    known_as = begin_table(table.location, target.shape())
+    known_as = begin_table(table.location, target.layout())
     table = Table(target, None)
     table.bind()
     table.close()
     # An empty table may be begun with other options. Its checkpoint still belongs to the table.
     begun_again = Target(str(tmp_path / "t"), values=Values(ValueFormat.JSON))
     Table(begun_again, None).close()
-    assert begin_table(table.location, begun_again.shape(), lambda: False) == known_as
-    assert begin_table(table.location, target.shape(), lambda: False) == known_as
+    assert begin_table(table.location, begun_again.layout(), lambda: False) == known_as
+    assert begin_table(table.location, target.layout(), lambda: False) == known_as
     table = Table(target, None)
     table.check_checkpoint()
     table.close()

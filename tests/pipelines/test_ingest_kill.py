@@ -196,13 +196,13 @@ def play(rounds: Rounds, spark: Any, seed: int, count: int) -> list[str]:
 
 BEGUN = """
 import os, signal, sys
-from odradek.pipelines.formats.table_state import begin_table
+from odradek.pipelines.formats.table_description import begin_table
 from odradek.pipelines.tables.table import Table
 from odradek.pipelines.formats.target import Target
 from odradek.pipelines.values.record_values import ValueFormat, Values
 target = Target(sys.argv[1], values=Values(ValueFormat.JSON, "idd bigint"))
 table = Table(target, None)
-table._id = begin_table(table.location, target.shape(), table._has_records)
+table._id = begin_table(table.location, target.layout(), table._has_records)
 if sys.argv[2] == "bound":
     table.bind()
 os.kill(os.getpid(), signal.SIGKILL)

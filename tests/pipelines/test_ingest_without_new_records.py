@@ -25,9 +25,9 @@ from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.lag import reset
 from odradek.pipelines import Ingested, ingest
 from odradek.pipelines.checkpoint import planned_batch
-from odradek.pipelines.formats.table_state import begin_table
+from odradek.pipelines.formats.table_description import begin_table
 from odradek.pipelines.formats.target import Target
-from odradek.pipelines.hadoop_location import location_of
+from odradek.pipelines.filesystems.hadoop_location import location_of
 from odradek.pipelines.ingestion import job as ingest_job
 from odradek.pipelines.tables import runs
 from odradek.pipelines.tables.table import Table
@@ -187,7 +187,7 @@ def _finished_run(admin: Admin, topic: str, output: Path) -> Path:
     """Makes a table and a checkpoint as after one micro-batch, but without rows. Returns the checkpoint."""
     target = Target(str(output))
     table = Table(target, None)
-    begin_table(table.location, target.shape())
+    begin_table(table.location, target.layout())
     table.close()
     table = Table(target, None)
     table.bind()

@@ -23,8 +23,8 @@ from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.pipelines import adopt, ingest, replay
 from odradek.pipelines.checkpoint import planned_batch, remove_sums_without_files
 from odradek.pipelines.commit import logs
-from odradek.pipelines.filesystems import LocalLocation
-from odradek.pipelines.formats.table_state import bind, check_checkpoint
+from odradek.pipelines.filesystems.location import LocalLocation
+from odradek.pipelines.formats.checkpoint_mark import bind, check_checkpoint
 from odradek.pipelines.queries import QueryFailed
 
 GOLDEN = Path(__file__).resolve().parent.parent / "data" / "golden_tables"
@@ -338,7 +338,7 @@ def _rename_topic_in_notes(output: Path, kind: str, checkpoint: Path) -> None:
     """Writes the digests for the other name of the topic into the notes of the earlier version."""
     from odradek.pipelines.checkpoint import planned_batch
     from odradek.pipelines.commit.state import covers_of
-    from odradek.pipelines.filesystems import LocalLocation
+    from odradek.pipelines.filesystems.location import LocalLocation
 
     covers = covers_of(planned_batch(LocalLocation(checkpoint), 2).ranges)
     if kind == "parquet":

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import pytest
 
 from odradek.core.errors import ConfigError
-from odradek.pipelines.formats.table_state import begin_table
+from odradek.pipelines.formats.table_description import begin_table
 from odradek.pipelines.formats.target import Target
 from odradek.pipelines.ingestion.adoption import adopt
 from odradek.pipelines.tables.table import open_table
@@ -63,7 +63,7 @@ MANIFEST = '{"version": 1, "staged": "x", "moves": [], "rows": 1, "bad": 0}'
 def test_a_table_of_another_shape_gets_no_folder_beside_it(tmp_path: Path) -> None:
     target = Target(output=str(tmp_path / "t"), partition_by=("topic",))
     with open_table(target, no_spark) as (table, _):
-        begin_table(table.location, target.shape())
+        begin_table(table.location, target.layout())
     (tmp_path / "t" / "_odradek" / "batches").mkdir()
     (tmp_path / "t" / "_odradek" / "batches" / "batch-000000-01234567.json").write_text(MANIFEST)
     before = everything(tmp_path)

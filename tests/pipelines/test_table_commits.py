@@ -47,7 +47,7 @@ from odradek.pipelines.commit.state import (
     ends_of,
 )
 from odradek.pipelines.delta.table import DeltaTable
-from odradek.pipelines.filesystems import LocalLocation
+from odradek.pipelines.filesystems.location import LocalLocation
 from odradek.pipelines.parquet.table import ParquetTable
 from odradek.pipelines.tables.runs import Run
 

@@ -24,13 +24,13 @@ from odradek.pipelines.files import table_writer
 from odradek.pipelines.files.batch_rows import found_files
 from odradek.pipelines.files.file_layouts import FolderLayout
 from odradek.pipelines.files.partition_folders import by_folder
-from odradek.pipelines.files.settings import different_values
+from odradek.pipelines.files.column_encodings import different_values
 from odradek.pipelines.files.staging import FilesNotSeen
 from odradek.pipelines.files.statistics import file_statistics
 from odradek.pipelines.files.table_folders import TableFolder, folder_of
 from odradek.pipelines.files.table_writer import OPEN_FILES, ROW_GROUP_BYTES, ROW_GROUP_ROWS, TableWriter
 from odradek.pipelines.files.task_reports import FileReport, RangesNotRead, TaskReport, check_ranges
-from odradek.pipelines.filesystems import LocalLocation
+from odradek.pipelines.filesystems.location import LocalLocation
 from odradek.pipelines.values.record_values import Values
 from odradek.spark import piece_reader
 from odradek.spark.offsets.offset_ranges import Piece, Range

@@ -15,7 +15,7 @@ from table_rows import QUERY, Rows, begun_table, files, plan, rows_of
 
 from odradek.core.errors import StorageError
 from odradek.pipelines.commit.operations import FinishEntry
-from odradek.pipelines.filesystems import LocalLocation
+from odradek.pipelines.filesystems.location import LocalLocation
 
 
 @pytest.fixture

@@ -24,10 +24,10 @@ from odradek.pipelines.checkpoint import planned_batch
 from odradek.pipelines.commit.state import TableRefused, covers_of
 from odradek.pipelines.delta import state as delta_state
 from odradek.pipelines.files.row_ends import parquet_row_ends
-from odradek.pipelines.filesystems import LocalLocation
-from odradek.pipelines.formats.table_state import check_table
+from odradek.pipelines.filesystems.location import LocalLocation
+from odradek.pipelines.formats.table_description import check_table
 from odradek.pipelines.formats.target import Target
-from odradek.pipelines.hadoop_location import HadoopLocation
+from odradek.pipelines.filesystems.hadoop_location import HadoopLocation
 from odradek.spark.offsets.source_offset import SourceOffset
 
 OLD = time.time() - 3 * 86_400
@@ -167,7 +167,7 @@ def test_a_damaged_description_of_a_table_names_what_helps(text: str, tmp_path: 
     (tmp_path / "_odradek").mkdir()
     (tmp_path / "_odradek" / "table.json").write_text(text)
     with pytest.raises(StorageError, match=r"_odradek/table.json is damaged: .*: restore this file from a copy"):
-        check_table(LocalLocation(tmp_path), Target("t").shape())
+        check_table(LocalLocation(tmp_path), Target("t").layout())
 
 
 def test_an_error_of_deltalake_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ import json, pickle, sys
 from pathlib import Path
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.decoders.decoder import decoder_for
-from odradek.pipelines.filesystems import LocalLocation
+from odradek.pipelines.filesystems.location import LocalLocation
 from odradek.pipelines.files.table_folders import folder_of
 from odradek.pipelines.files.table_writer import TableWriter
 from odradek.pipelines.values.record_values import Values

@@ -53,7 +53,7 @@ from odradek.core.ids import TopicPartition
 from odradek.pipelines.commit import operations as op
 from odradek.pipelines.commit import state
 from odradek.pipelines.commit.logs import FileLog, VersionLog
-from odradek.pipelines.commit.machine import TableRun
+from odradek.pipelines.commit.machine import CommitMachine
 from odradek.pipelines.commit.partition_starts import check_starts
 from odradek.pipelines.commit.state import (
     REPLAY,
@@ -190,7 +190,7 @@ class TableScenario:
 
     def _run(self, driver: Driver, seen: Checkpoint) -> Generator[Any, Any, None]:
         log = self.table_log()
-        runs: list[TableRun] = []
+        runs: list[CommitMachine] = []
         try:
             yield from self._steps(driver, seen, log, runs)
         except OdradekError:
@@ -198,11 +198,11 @@ class TableScenario:
                 yield from run.end()
             raise
 
-    def _steps(self, driver: Driver, seen: Checkpoint, log: Any, runs: list[TableRun]) -> Generator[Any, Any, None]:
+    def _steps(self, driver: Driver, seen: Checkpoint, log: Any, runs: list[CommitMachine]) -> Generator[Any, Any, None]:
         newest = yield from log.newest(None)
         self.numbers = max(self.numbers, newest.state.run.number) + (self.random.random() < 0.9)
         driver.tag = RunTag(max(self.numbers, newest.state.run.number + 1), driver.tag.id)
-        run = TableRun(driver.tag, log, "t")
+        run = CommitMachine(driver.tag, log, "t")
         runs.append(run)
         yield from run.begin()
         if not seen.is_bound and newest.state.newest_query is not None:
@@ -233,7 +233,7 @@ class TableScenario:
                 self.checkpoint.done.add(batch)
             yield WaitForTrigger()
 
-    def _start_of_query(self, run: TableRun, seen: Checkpoint) -> Generator[Any, Any, SimStart]:
+    def _start_of_query(self, run: CommitMachine, seen: Checkpoint) -> Generator[Any, Any, SimStart]:
         """What a run finds of its group before it plans, as ``Table.start_of_query``."""
         newest = max(seen.planned, default=None)
         known = {} if newest is None else seen.planned[newest].offsets

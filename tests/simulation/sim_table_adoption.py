@@ -19,7 +19,7 @@ from sim_table_store import FIRST_ROWS, ROWS, Broken, SimPlan
 from odradek.core.errors import OdradekError
 from odradek.core.ids import EARLIEST, OffsetAndMetadata, TopicPartition
 from odradek.pipelines.commit import operations as op
-from odradek.pipelines.commit.machine import TableRun, drive
+from odradek.pipelines.commit.machine import CommitMachine, drive
 from odradek.pipelines.commit.state import ANY_REPLAY, REPLAY, Added, BatchPlan, QueryState, RunTag, TableState
 from odradek.pipelines.ingestion import adoption
 from odradek.pipelines.tables.fenced_commits import FenceLost
@@ -135,7 +135,7 @@ class AdoptedTable:
         newest = drive(log.newest(None), self._perform).state.run.number
         self.tag = RunTag(max(world.numbers, newest) + 1, id_of_run)
         world.numbers = self.tag.number
-        self._run = TableRun(self.tag, log, TABLE)
+        self._run = CommitMachine(self.tag, log, TABLE)
         drive(self._run.begin(), self._perform)
 
     def _perform(self, operation: Any) -> Any:

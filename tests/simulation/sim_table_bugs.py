@@ -20,7 +20,7 @@ from sim_table_store import SimFiles, SimVersions, Version
 from odradek.pipelines.commit import logs, machine, state
 from odradek.pipelines.commit import operations as op
 from odradek.pipelines.commit.logs import FileLog
-from odradek.pipelines.commit.machine import TableRun
+from odradek.pipelines.commit.machine import CommitMachine
 from odradek.pipelines.commit.restores import HeldVersion, VersionCommit
 from odradek.pipelines.commit.state import QueryState, RunTag, TableState, to_json
 from odradek.pipelines.files import row_ends
@@ -29,7 +29,7 @@ from odradek.pipelines.iceberg.notes import Note
 from odradek.pipelines.ingestion import adoption
 
 Bug = Callable[[], Any]
-_ADOPT = TableRun.adopt
+_ADOPT = CommitMachine.adopt
 
 
 def _replacing(owner: Any, name: str, new: Any) -> Bug:
@@ -88,19 +88,19 @@ def _create_over(self: SimFiles, number: int, text: str) -> bool:
     return True
 
 
-def _removal_without_an_entry(self: TableRun) -> Any:
+def _removal_without_an_entry(self: CommitMachine) -> Any:
     newest = yield from self._newest_finished(None)
     if (yield op.HasLeftovers()):
         yield op.RemoveLeftovers(lambda run: run == self.run)
     return newest.state
 
 
-def _offsets_of_any_run(self: TableRun, plan: Any) -> Any:
+def _offsets_of_any_run(self: CommitMachine, plan: Any) -> Any:
     yield op.CommitGroup(QueryState(plan.batch, plan.covers, plan.ends))
     return True
 
 
-def _no_second_look(self: TableRun, plan: Any) -> Any:
+def _no_second_look(self: CommitMachine, plan: Any) -> Any:
     newest = yield from self._log.newest(plan, is_sure=True)
     batch = newest.state.of(plan.query)
     if batch is not None and newest.state.may_publish(self.run):
@@ -108,7 +108,7 @@ def _no_second_look(self: TableRun, plan: Any) -> Any:
     return True
 
 
-def _look_before_the_fence(self: TableRun, plan: Any) -> Any:
+def _look_before_the_fence(self: CommitMachine, plan: Any) -> Any:
     newest = yield from self._log.newest(plan, is_sure=True)
     is_fenced = yield op.FenceGroup()
     while is_fenced or newest is not None:
@@ -120,7 +120,7 @@ def _look_before_the_fence(self: TableRun, plan: Any) -> Any:
     return True
 
 
-def _no_look_after_a_refusal(self: TableRun, plan: Any) -> Any:
+def _no_look_after_a_refusal(self: CommitMachine, plan: Any) -> Any:
     yield op.FenceGroup()
     newest = yield from self._log.newest(plan, is_sure=True)
     batch = newest.state.of(plan.query)
@@ -144,7 +144,7 @@ def _descending(self: FileLog, newest: op.LogPosition) -> Any:
 
 
 def _end_after_a_failure(real: Any) -> Any:
-    def add(self: TableRun, plan: Any) -> Any:
+    def add(self: CommitMachine, plan: Any) -> Any:
         try:
             return (yield from real(self, plan))
         except logs.OutcomeUnknown:
@@ -190,7 +190,7 @@ def _state_of_all_actions(self: SimVersions, change: op.TableChange) -> None:
     self.versions.append(Version(after, files, content + files, tuple(self.batches), VersionCommit(is_entry)))
 
 
-def _never_finished(self: TableRun, position: op.LogPosition) -> Any:
+def _never_finished(self: CommitMachine, position: op.LogPosition) -> Any:
     if position.state.run == self.run:
         yield op.FinishEntry(position)
 
@@ -226,7 +226,7 @@ def _no_check_of_starts() -> Iterator[None]:
         yield
 
 
-def _adopted_unseen(self: TableRun, plan: Any, no_files: Any, seen: Any) -> Any:
+def _adopted_unseen(self: CommitMachine, plan: Any, no_files: Any, seen: Any) -> Any:
     newest = yield from self.look(plan)
     yield from _ADOPT(self, plan, no_files, newest.newest_query)
 
@@ -265,7 +265,7 @@ def _group_moved(real: Any) -> Any:
 def _end_without_unfinished(real: Any) -> Any:
     """A run whose files could not be moved removes them when it ends, although its entry names them."""
 
-    def end(self: TableRun) -> Any:
+    def end(self: CommitMachine) -> Any:
         self._needs_files = False
         yield from real(self)
 
@@ -322,7 +322,7 @@ ICEBERG_BUGS: dict[str, Bug] = {
 }
 """Bugs of the notes and commits of Iceberg tables."""
 BUGS: dict[str, Bug] = {
-    "a run removes files that it could not move": _replacing(TableRun, "end", _end_without_unfinished(TableRun.end)),
+    "a run removes files that it could not move": _replacing(CommitMachine, "end", _end_without_unfinished(CommitMachine.end)),
     "an adoption takes rows of a replay for the position": _replacing(row_ends, "REPLAYS", re.compile("(?!)")),
     "a replay moves the group": _replacing(
         TableScenario, "check_after_replay", _group_moved(TableScenario.check_after_replay)
@@ -332,7 +332,7 @@ BUGS: dict[str, Bug] = {
         adoption, "with_output", lambda commit, table: commit
     ),
     "a run begins behind records that the table lacks": _no_check_of_starts,
-    "an adoption does not see a run that publishes meanwhile": _replacing(TableRun, "adopt", _adopted_unseen),
+    "an adoption does not see a run that publishes meanwhile": _replacing(CommitMachine, "adopt", _adopted_unseen),
     "an adoption takes the group's offsets": _replacing(adoption, "_offsets_of", _of_the_group),
     "a paused run overwrites an adoption": _adoptions_overwritten,
     "an adoption keeps the old checkpoint": _replacing(SimCheckpointFolder, "rename", lambda self, name: None),
@@ -352,12 +352,12 @@ BUGS: dict[str, Bug] = {
     "a new query starts anywhere after a RESTORE": _replacing(state, "check_lost", lambda found, plan: None),
     "file names have no run": _replacing(RunTag, "text", property(lambda self: "000001.00000001")),
     "a move removes its target": _replacing(SimFiles, "_finish", _removed_targets(SimFiles._finish)),
-    "leftovers are removed without an entry": _replacing(TableRun, "begin", _removal_without_an_entry),
-    "an ended run publishes": _replacing(TableRun, "_check", lambda self, found: None),
-    "the group gets the offsets of any run": _replacing(TableRun, "commit_offsets", _offsets_of_any_run),
-    "the log is not read after the group's commit": _replacing(TableRun, "commit_offsets", _no_second_look),
-    "the log is read before the fence": _replacing(TableRun, "commit_offsets", _look_before_the_fence),
-    "a refused commit is repeated without a look": _replacing(TableRun, "commit_offsets", _no_look_after_a_refusal),
+    "leftovers are removed without an entry": _replacing(CommitMachine, "begin", _removal_without_an_entry),
+    "an ended run publishes": _replacing(CommitMachine, "_check", lambda self, found: None),
+    "the group gets the offsets of any run": _replacing(CommitMachine, "commit_offsets", _offsets_of_any_run),
+    "the log is not read after the group's commit": _replacing(CommitMachine, "commit_offsets", _no_second_look),
+    "the log is read before the fence": _replacing(CommitMachine, "commit_offsets", _look_before_the_fence),
+    "a refused commit is repeated without a look": _replacing(CommitMachine, "commit_offsets", _no_look_after_a_refusal),
     "the broker takes commits of an old epoch": _replacing(
         TableScenario, "_commit_offsets", _old_epochs_commit(TableScenario._commit_offsets)
     ),
@@ -374,8 +374,8 @@ BUGS: dict[str, Bug] = {
     "a forgotten entry is created again": _replacing(FileLog, "_is_base_held", _steps(True)),
     "entries are forgotten in descending order": _replacing(FileLog, "forget", _descending),
     "a list is trusted": _replacing(FileLog, "newest", _only_the_newest_is_listed),
-    "files are removed after a lost reply": _replacing(TableRun, "add", _end_after_a_failure(TableRun.add)),
-    "a dead run's entry is not finished": _replacing(TableRun, "_finish", _never_finished),
+    "files are removed after a lost reply": _replacing(CommitMachine, "add", _end_after_a_failure(CommitMachine.add)),
+    "a dead run's entry is not finished": _replacing(CommitMachine, "_finish", _never_finished),
 }
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sim_table_store import REPLAYED, REPLAYS_ROWS, ROWS, TP, Broken, SimPlan, replayed_row
 
 from odradek.core.errors import StorageError
-from odradek.pipelines.commit.machine import TableRun
+from odradek.pipelines.commit.machine import CommitMachine
 from odradek.pipelines.commit.state import REPLAY, BatchPlan, Piece, RunTag, covers_of, ends_of, merged, topic_of
 from odradek.pipelines.replays.progress import subtract
 from odradek.spark.offsets.offset_ranges import Range
@@ -115,7 +115,7 @@ class SimReplays:
         newest = yield from log.newest(None)
         world.numbers = max(world.numbers, newest.state.run.number) + 1
         driver.tag = RunTag(world.numbers, driver.tag.id)
-        run = TableRun(driver.tag, log, "t")
+        run = CommitMachine(driver.tag, log, "t")
         yield from run.begin()
         found = yield from run.look(chosen.plan((), generation))
         known = found.of(chosen.query)

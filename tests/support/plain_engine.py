@@ -173,7 +173,7 @@ def _begin(table: tables.Table, records: PlainStream, isolation: str) -> None:
     table._decoder = decoder_for(table.target.values)
     table._columns = from_arrow_schema(table._decoder.schema)
     table._writer.check(SimpleNamespace(schema=table._columns))
-    shape = table.target.shape()
+    shape = table.target.layout()
     table._id = tables.begin_table(table.location, shape, table._has_records, isolation=isolation)
 
 

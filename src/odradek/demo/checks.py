@@ -21,8 +21,8 @@ from odradek.core.errors import OdradekError
 from odradek.demo.flight_lake import Lake
 from odradek.demo.flights import Feed, Integers
 from odradek.demo.state import Range
-from odradek.pipelines.causes import cause_of
-from odradek.pipelines.filesystems import LocalLocation
+from odradek.pipelines.failure_causes import cause_of
+from odradek.pipelines.filesystems.location import LocalLocation
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,7 +14,7 @@ from odradek.codecs.offsets_topic import OffsetCommitRecord, OffsetKey, decode
 from odradek.demo.flights import EVENT_SCHEMA
 from odradek.pipelines.checkpoint import plan_of, planned_batch, query_id
 from odradek.pipelines.files.batch_rows import SparkRows
-from odradek.pipelines.filesystems import LocalLocation
+from odradek.pipelines.filesystems.location import LocalLocation
 from odradek.pipelines.parquet.table import ParquetTable
 from odradek.pipelines.queries import run_query
 from odradek.pipelines.sources import Source

@@ -16,7 +16,7 @@ from typing import Any
 
 from odradek.core.errors import ConfigError, StorageError
 from odradek.demo.rewind import Move
-from odradek.pipelines.filesystems import sync_directory
+from odradek.pipelines.filesystems.location import sync_directory
 from odradek.text.json_depth import parse_json
 
 _FILE = "demo.json"

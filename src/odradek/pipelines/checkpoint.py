@@ -16,7 +16,7 @@ from odradek.core.ids import NO_EPOCH, OffsetAndMetadata, TopicPartition
 from odradek.lag.reset_mark import asks_for_reset
 from odradek.pipelines.commit.damaged_files import NO_TEXT, DamagedFile, fault_of, remedied_by
 from odradek.pipelines.commit.state import BatchPlan, check_follows, check_link, covers_of, ends_of, topic_of
-from odradek.pipelines.filesystems import Location
+from odradek.pipelines.filesystems.location import Location
 from odradek.pipelines.sources import Source
 from odradek.spark.offsets.commit_marks import is_of_query, is_of_table, mark_commit, mark_of, other_output, with_output
 from odradek.spark.offsets.group_look import GroupLook

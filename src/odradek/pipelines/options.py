@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from odradek.pipelines.declared_options import Option, declared_options
-from odradek.pipelines.given_options import check_type
+from odradek.pipelines.option_checks import check_type
 from odradek.pipelines.values.arguments import wrong
 from odradek.pipelines.values.formats import Framing, ValueFormat
 
@@ -312,7 +312,7 @@ def check_values(options: PipelineOptions | TransformOptions) -> None:
 
 
 def said_by_query(options: IngestOptions | TransformOptions, *, headers: bool) -> dict[str, object]:
-    """Returns what the arguments of a streaming query say, for ``given_options.check_options``."""
+    """Returns what the arguments of a streaming query say, for ``option_checks.check_options``."""
     return {
         "kafka.bootstrap.servers": options.bootstrap_servers,
         "kafka.group.id": options.group,
@@ -321,6 +321,11 @@ def said_by_query(options: IngestOptions | TransformOptions, *, headers: bool) -
         "maxbytespertrigger": options.batch_size,
         "includeheaders": str(headers).lower(),
     }
+
+
+def letters_topic(on_bad: str) -> str | None:
+    """Returns the topic for records with an unreadable value that a value of ``on_bad`` names; None if there is none."""
+    return on_bad.removeprefix(LETTERS).strip() if on_bad.startswith(LETTERS) else None
 
 
 def names(given: str | Sequence[str]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""A streaming query that passes each micro-batch to a function, until the topics are read or the query is stopped."""
+"""Spark for a pipeline: its session, and a streaming query that passes each micro-batch to a function."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from odradek.core.errors import ConfigError, OdradekError
-from odradek.pipelines.causes import cause_of
+from odradek.core.extras import command_of
 from odradek.pipelines.commit.state import ANOTHER_TABLE
+from odradek.pipelines.failure_causes import cause_of
+from odradek.pipelines.values.arguments import wrong
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+LIMIT = "maxBytesPerTrigger"
+_TRIGGER = re.compile(r"^(\d+(?:\.\d+)?)\s*(ms|s|m|h|milliseconds?|seconds?|minutes?|hours?)$", re.ASCII)
+_LONGEST_TRIGGER_S = 8760 * 3600
+_UNITS_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 _POLL_S = 0.5
 _PATIENCE_S = 20.0
 _START_S = 120.0
@@ -36,12 +42,39 @@ _REMEDIES = {
 """What to do about causes that name no place."""
 _TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
 
-
 log = logging.getLogger("odradek.pipelines")
 
 
 class QueryFailed(OdradekError):
     """A Spark query failed; the message is its cause."""
+
+
+def start_spark(master: str, config: Mapping[str, str] | None = None, writer: str = "") -> SparkSession:
+    """Returns a session for a pipeline. Under ``spark-submit`` this is the prepared session with its own master.
+    ``writer``: that of the table, if there is one.
+
+    Raises ConfigError if PySpark is missing, SessionError.
+    """
+    import importlib.util
+
+    if importlib.util.find_spec("pyspark") is None:
+        raise ConfigError(f"pipelines need PySpark: {command_of('spark')}")
+    from odradek.spark.session import session
+
+    # If workers write, no row passes through Java.
+    return session("odradek pipeline", master=master, config=config, quick_start=writer == "workers", console=False)
+
+
+def parse_trigger(text: str) -> str:
+    """Returns an interval in Spark's form for ``10 seconds``, ``10s``, ``500ms``, ``2m``. Raises ConfigError."""
+    found = _TRIGGER.match(text.strip().lower())
+    if found is None:
+        raise wrong("trigger", f" {text!r}: expected an interval such as 10s, 500ms or 5m")
+    amount, unit = found.groups()
+    seconds = float(amount) * _UNITS_S["ms" if unit.startswith(("ms", "milli")) else unit[0]]
+    if not 0.001 <= seconds <= _LONGEST_TRIGGER_S:
+        raise wrong("trigger", f" {text!r}: expected an interval from 1ms to 8760h, such as 10s or 5m")
+    return f"{round(seconds * 1000)} milliseconds"
 
 
 def check_spark_sees(spark: SparkSession, directory: Path) -> None:

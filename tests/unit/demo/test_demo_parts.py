@@ -29,7 +29,7 @@ from odradek.demo.state import DemoState, PendingRewind
 from odradek.pipelines.commit.state import BatchPlan, covers_of, ends_of
 from odradek.pipelines.files.file_layouts import FileLayout
 from odradek.pipelines.files.staging import StagedFile, found_files
-from odradek.pipelines.filesystems import LocalLocation, Location
+from odradek.pipelines.filesystems.location import LocalLocation, Location
 
 TARGET = 600
 

@@ -12,10 +12,12 @@ import pytest
 
 from odradek.core.errors import ConfigError
 from odradek.core.ids import TopicPartition
-from odradek.pipelines.filesystems import LocalLocation
-from odradek.pipelines.formats.table_state import check_checkpoint_folder, check_not_foreign, check_table_folders
-from odradek.pipelines.given_options import OF_A_QUERY, partition_terms
-from odradek.pipelines.ingestion.job import Ingest, parse_trigger
+from odradek.pipelines.filesystems.location import LocalLocation
+from odradek.pipelines.formats.checkpoint_mark import check_checkpoint_folder, check_table_folders
+from odradek.pipelines.formats.table_description import check_not_foreign
+from odradek.pipelines.option_checks import OF_A_QUERY, partition_terms
+from odradek.pipelines.ingestion.job import Ingest
+from odradek.pipelines.queries import parse_trigger
 from odradek.pipelines.options import IngestOptions, ReplayOptions, TransformOptions
 from odradek.pipelines.ranges import parse_ranges
 from odradek.pipelines.replays.input import ReplayRanges
@@ -269,7 +271,7 @@ def test_a_table_among_the_files_of_a_streaming_query_is_refused(tmp_path: Path)
     (tmp_path / "t" / "_spark_metadata").mkdir(parents=True)
     (tmp_path / "t" / "_odradek").mkdir()
     (tmp_path / "t" / "_odradek" / "table.json").touch()
-    shape = Ingest.of(IngestOptions("h:1", topics="a", group="g", output=tmp_path / "t")).target.shape()
+    shape = Ingest.of(IngestOptions("h:1", topics="a", group="g", output=tmp_path / "t")).target.layout()
     with pytest.raises(ConfigError, match="has _spark_metadata: a streaming query of Spark writes to this folder"):
         check_not_foreign(LocalLocation(tmp_path / "t"), shape)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from pyarrow import fs
 
 from odradek.audit.table_notes import reads_committed, texts_in
-from odradek.pipelines.filesystems import LocalLocation
-from odradek.pipelines.formats.table_state import begin_table
+from odradek.pipelines.filesystems.location import LocalLocation
+from odradek.pipelines.formats.table_description import begin_table
 from odradek.pipelines.formats.target import Target
 
 
@@ -18,7 +18,7 @@ def noted(folder: Path) -> bool:
 
 def test_one_run_with_uncommitted_records_takes_the_note_away(tmp_path: Path) -> None:
     def begin(name: str, isolation: str) -> str:
-        location, shape = LocalLocation(tmp_path / name), Target(str(tmp_path / name)).shape()
+        location, shape = LocalLocation(tmp_path / name), Target(str(tmp_path / name)).layout()
         return begin_table(location, shape, lambda: True, isolation=isolation)
 
     known = begin("t", "read_committed")

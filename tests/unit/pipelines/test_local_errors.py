@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from odradek.core.errors import StorageError
-from odradek.pipelines import filesystems
-from odradek.pipelines.filesystems import LocalLocation
-from odradek.pipelines.local_errors import local_error
+from odradek.pipelines.filesystems import location as module
+from odradek.pipelines.filesystems.location import LocalLocation
+from odradek.pipelines.filesystems.local_errors import local_error
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_each_call_of_a_folder_names_the_file(tmp_path: Path, monkeypatch: pytes
     def refuse(path: Path, *more: object) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
-    monkeypatch.setattr(filesystems, "_write_synced", refuse)
+    monkeypatch.setattr(module, "_write_synced", refuse)
     monkeypatch.setattr(Path, "iterdir", refuse)
     monkeypatch.setattr(Path, "rename", refuse)
     for call in (

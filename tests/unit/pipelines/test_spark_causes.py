@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from odradek.pipelines.causes import cause_of
+from odradek.pipelines.failure_causes import cause_of
 from odradek.pipelines.queries import QueryFailed, spark_failures
 
 STREAM = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.pipelines.formats.table_state import _two_texts
+from odradek.pipelines.formats.table_description import _two_texts
 
 SCHEMA = "id bigint, user struct<name: string, tags: array<string>>, amount decimal(12,2)"
 

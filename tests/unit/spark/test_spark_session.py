@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from odradek.core.errors import ConfigError
-from odradek.pipelines.formats.target import Target
-from odradek.pipelines.ingestion.job import start_spark
+from odradek.pipelines.queries import start_spark
 from odradek.spark import session as spark_session
 
 
@@ -47,8 +46,8 @@ def test_the_quick_start_applies_only_to_drivers_whose_java_processes_no_rows(
 
     asked: list[bool] = []
     monkeypatch.setattr(spark_session, "session", lambda *names, quick_start, **more: asked.append(quick_start))
-    for target in (None, Target("t", writer="spark"), Target("t", writer="workers")):
-        start_spark("local[2]", target=target)
+    for writer in ("", "spark", "workers"):
+        start_spark("local[2]", writer=writer)
     assert asked == [False, False, True]
 
 

@@ -324,7 +324,7 @@ def report_tables(directory: Path | None) -> Iterator[Writers]:
     CommandError."""
     from odradek.history.analysis import RESULTS
     from odradek.history.views import TABLES
-    from odradek.pipelines.filesystems import LocalLocation
+    from odradek.pipelines.filesystems.location import LocalLocation
     from odradek.pipelines.history.held_tables import check_held_tables
 
     if directory is not None:

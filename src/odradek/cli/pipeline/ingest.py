@@ -34,7 +34,8 @@ def run_ingest_command(request: IngestLine) -> int:
     check_bootstrap(request.bootstrap_servers)
     check_visible(request.group, "--group")
     check_pyspark()
-    from odradek.pipelines.ingestion.job import run_ingest, start_spark
+    from odradek.pipelines.ingestion.job import run_ingest
+    from odradek.pipelines.queries import start_spark
 
     check_master_of(request)
     check_kind(request.progress)
@@ -43,7 +44,7 @@ def run_ingest_command(request: IngestLine) -> int:
         unread = job.check()
 
     def get_spark() -> SparkSession:
-        return start_spark(request.master, request.conf, job.target)
+        return start_spark(request.master, request.conf, job.target.writer)
 
     def advance(added: Added) -> None:
         _print_batch(request, added)

@@ -11,7 +11,7 @@ from odradek.cli.terminal import EXIT_OK, CommandError, error_line
 from odradek.cli.termination import ExitAtOnce, Terminated
 from odradek.core.counts import counted
 from odradek.core.errors import OdradekError
-from odradek.pipelines.options import LETTERS
+from odradek.pipelines.options import letters_topic
 
 if TYPE_CHECKING:
     from odradek.cli.pipeline.options import AdoptLine, IngestLine, ReplayLine, TransformLine
@@ -119,8 +119,8 @@ def group_line(group: str, state: CommitState) -> str:
 def unreadable_line(bad: int, rows: int, value_format: str, framing: str, on_bad: str = "") -> str:
     """Returns the line about unreadable values. If no value of Avro can be read, their framing is the likely reason."""
     unreadable = f"{counted(bad, 'record')} with an unreadable value: see columns error and raw"
-    if on_bad.startswith(LETTERS):
-        unreadable += f", and topic {on_bad.removeprefix(LETTERS).strip()}"
+    if (topic := letters_topic(on_bad)) is not None:
+        unreadable += f", and topic {topic}"
     if bad < rows or value_format != "avro":
         return f"{unreadable}."
     other = "confluent" if framing == "none" else "none"

@@ -27,7 +27,7 @@ def run_replay_command(request: ReplayLine) -> int:
     _check_bounds(request)
     check_pyspark()
     from odradek.pipelines.formats.target import Target
-    from odradek.pipelines.ingestion.job import start_spark
+    from odradek.pipelines.queries import start_spark
     from odradek.pipelines.replays.job import destination, find_ranges, replay_of, run_replay
 
     check_master_of(request)
@@ -39,12 +39,12 @@ def run_replay_command(request: ReplayLine) -> int:
         _show(request, ranges)
     if request.dry_run or into is None:
         return EXIT_OK
-    table = into if isinstance(into, Target) else None
+    writer = into.writer if isinstance(into, Target) else ""
     job = replay_of(request, ranges, into)
     workers = ThreadPoolExecutor(1, "replay")
     try:
         with progress("replaying", 0 if request.as_json else ranges.offsets, "records") as advance:
-            running = workers.submit(run_replay, job, lambda: start_spark(request.master, request.conf, table), advance)
+            running = workers.submit(run_replay, job, lambda: start_spark(request.master, request.conf, writer), advance)
             done = running.result()
     finally:
         workers.shutdown(wait=False, cancel_futures=True)

@@ -25,7 +25,7 @@ def run_transform_command(request: TransformLine) -> int:
     check_bootstrap(request.bootstrap_servers)
     check_visible(request.group, "--group")
     check_pyspark()
-    from odradek.pipelines.ingestion.job import start_spark
+    from odradek.pipelines.queries import start_spark
     from odradek.pipelines.transforms.job import Transform, run_transform
 
     check_master_of(request)

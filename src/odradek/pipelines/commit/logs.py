@@ -100,7 +100,7 @@ class FileLog:
     def _followed(self, known: LogPosition) -> Steps[LogPosition | None]:
         """Returns the newest entry that follows ``known``. Returns None if ``known`` was forgotten: then a run that was
         paused for long may have created the next one again."""
-        while (text := (yield ReadEntry(known.number + 1))) is not None:
+        while (text := (yield from ReadEntry(known.number + 1))) is not None:
             if not (yield from self._is_base_held(known)):
                 return None
             known = self.parse(known.number + 1, text, is_newest=True)
@@ -110,16 +110,16 @@ class FileLog:
         """Returns an entry that belongs to the log: the newest one that a list shows, or the state before entry 1."""
         numbers: list[int] = []
         for _ in range(_LISTS):
-            numbers = yield ListEntries()
+            numbers = yield from ListEntries()
             if not numbers:
-                text = yield ReadEntry(1)
-                if not (yield IsMarked()):
+                text = yield from ReadEntry(1)
+                if not (yield from IsMarked()):
                     return (
                         self.parse(1, text, is_newest=True) if text is not None else (yield from self._before_first())
                     )
                 continue  # entry 1 was forgotten, so an entry 1 was created again
             found = max(numbers)
-            text = yield ReadEntry(found)
+            text = yield from ReadEntry(found)
             if text is None:
                 continue  # it was forgotten after the list was made
             position = self.parse(found, text, is_newest=True)
@@ -135,15 +135,15 @@ class FileLog:
 
     def _before_first(self) -> Steps[LogPosition]:
         """Returns the state before entry 1. In a table that no query has written, no partition was forgotten."""
-        earlier: TableState = yield ReadEarlier()
+        earlier = yield from ReadEarlier()
         return LogPosition(0, replace(earlier, is_whole=earlier.newest_query is None))
 
     def _is_linked(self, position: LogPosition) -> Steps[bool]:
         """Returns whether the entry before this one is the one that its writer has read. Otherwise, a run that was
         paused for long has created a forgotten entry again."""
         if position.number == 1:
-            return not (yield IsMarked())
-        text = yield ReadEntry(position.number - 1)
+            return not (yield from IsMarked())
+        text = yield from ReadEntry(position.number - 1)
         return text is not None and self.parse(position.number - 1, text).token == position.content["previous"]
 
     def append(self, base: LogPosition, change: TableChange) -> Steps[LogPosition | None]:
@@ -155,7 +155,7 @@ class FileLog:
         text = json.dumps(content | self._describe(change)) + "\n"
         failed: Exception | None = None
         try:
-            yield CreateEntry(number, text)
+            yield from CreateEntry(number, text)
         except (OdradekError, OSError) as error:
             failed = error
         # The create may have been done although it reports that the name is taken: a client repeats a lost request.
@@ -171,7 +171,7 @@ class FileLog:
         if position.token != token:
             return None
         if not (yield from self._is_base_held(base)) and not (yield from self._is_followed(position)):
-            yield DeleteEntry(number)
+            yield from DeleteEntry(number)
             raise cut_off(change.run, self._name)
         self._known = position
         return position
@@ -179,25 +179,24 @@ class FileLog:
     def _is_followed(self, position: LogPosition) -> Steps[bool]:
         """Returns whether the next entry follows this one. Then this one was in the log before the entry before it was
         forgotten, although its writer looks for that one only now."""
-        text = yield ReadEntry(position.number + 1)
+        text = yield from ReadEntry(position.number + 1)
         return text is not None and self.parse(position.number + 1, text).content["previous"] == position.token
 
     def _read_after(self, number: int, failed: Exception | None) -> Steps[str | None]:
         try:
-            found: str | None = yield ReadEntry(number)
+            return (yield from ReadEntry(number))
         except (OdradekError, OSError) as error:
             raise OutcomeUnknown(
                 f"{self._name} cannot be written: {failed or error}. It is not known whether entry {number} of its log "
                 "will be there (it cannot be read): its files stay, and the next run checks the log"
             ) from error
-        return found
 
     def _is_base_held(self, base: LogPosition) -> Steps[bool]:
         """Returns whether the entry before is still there. Entries are forgotten in ascending order, so while it is
         there, the next entry was never there before."""
         if base.number == 0:
-            return not (yield IsMarked())
-        text = yield ReadEntry(base.number)
+            return not (yield from IsMarked())
+        text = yield from ReadEntry(base.number)
         return text is not None and self.parse(base.number, text).token == base.token
 
     def forget(self, newest: LogPosition) -> Steps[None]:
@@ -205,14 +204,14 @@ class FileLog:
         if self._lowest > newest.number - self._kept:
             return
         while not self._is_lowest_sure:  # a list that is late may lack older entries
-            if self._lowest > 1 and (yield ReadEntry(self._lowest - 1)) is not None:
+            if self._lowest > 1 and (yield from ReadEntry(self._lowest - 1)) is not None:
                 self._lowest -= 1
             else:
                 self._is_lowest_sure = True
         while self._lowest <= newest.number - self._kept:
             if self._lowest == 1:
-                yield MarkForgotten()
-            yield DeleteEntry(self._lowest)
+                yield from MarkForgotten()
+            yield from DeleteEntry(self._lowest)
             self._lowest += 1
 
     def parse(self, number: int, text: str, *, is_newest: bool = False) -> LogPosition:
@@ -241,21 +240,20 @@ class VersionLog:
         self._name = name
 
     def newest(self, plan: BatchPlan | None, *, is_sure: bool = False) -> Steps[LogPosition]:
-        found: LogPosition = yield ReadVersion(plan)
-        return found
+        return (yield from ReadVersion(plan))
 
     def append(self, base: LogPosition, change: TableChange) -> Steps[LogPosition | None]:
         """Raises OutcomeUnknown, and the ConfigError of a table that cannot be written."""
         failed: Exception | None = None
         try:
-            if (yield CommitVersion(base, change)):
+            if (yield from CommitVersion(base, change)):
                 return LogPosition(base.number + 1, change.state_after(base.state))
         except ConfigError:  # the table was refused before anything was sent
             raise
         except (OdradekError, OSError) as error:
             failed = error
         try:
-            after: LogPosition = yield ReadVersion(change.plan)
+            after = yield from ReadVersion(change.plan)
         except (OdradekError, OSError) as error:
             raise self._unknown(change, "it cannot be read", failed or error) from error
         if after.number == base.number:

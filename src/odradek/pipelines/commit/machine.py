@@ -7,10 +7,11 @@ old entries. docs/notes/table-commits.md has the reasons.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 from odradek.pipelines.commit.logs import CommitLog, OutcomeUnknown
 from odradek.pipelines.commit.operations import (
+    Answer,
     CommitGroup,
     DiscardFiles,
     FenceGroup,
@@ -22,6 +23,7 @@ from odradek.pipelines.commit.operations import (
     RemoveLeftovers,
     Steps,
     TableChange,
+    TableOperation,
     WriteRows,
 )
 from odradek.pipelines.commit.partition_starts import check_linked, check_starts
@@ -39,6 +41,7 @@ from odradek.pipelines.commit.state import (
     unnoted_partitions,
 )
 
+T = TypeVar("T")
 _MOST_REFUSED = 10
 """Two runs that commit at the same time fence each other. One of them can soon publish no more."""
 
@@ -54,7 +57,7 @@ class Published(NamedTuple):
         return self.state.added
 
 
-class TableRun:
+class CommitMachine:
     """A run of a pipeline on one table. ``name``: the table's name for messages."""
 
     def __init__(self, run: RunTag, log: CommitLog, name: str) -> None:
@@ -73,7 +76,7 @@ class TableRun:
         An entry of this run ends the other runs before their files are removed. Raises RunFenced, StorageError.
         """
         newest = yield from self._newest_finished(None)
-        has_leftovers = yield HasLeftovers()
+        has_leftovers = yield from HasLeftovers()
         while has_leftovers and newest.state.run != self.run:
             self._check(newest.state)
             appended = yield from self._append(newest, TableChange(self.run))
@@ -82,7 +85,7 @@ class TableRun:
             else:
                 newest, self._finished = appended, appended.number
         if has_leftovers:
-            yield RemoveLeftovers(newest.state.may_publish)
+            yield from RemoveLeftovers(newest.state.may_publish)
         self._begun = newest
         return newest.state
 
@@ -96,13 +99,13 @@ class TableRun:
             held = self._held(newest, plan)
             if held is not None:
                 if files is not None:
-                    yield DiscardFiles(files)
+                    yield from DiscardFiles(files)
                 return Published(held, is_held=True)
             check_linked(plan.unlinked, plan.batch, self._name)
             check_starts(newest.state, plan.ours, plan.at_end, self._name)
             if files is None:
                 if unnoted := unnoted_partitions(newest.state, plan):
-                    check_rows((yield FindRowEnds(frozenset(unnoted))), plan, self._name)
+                    check_rows((yield from FindRowEnds(frozenset(unnoted))), plan, self._name)
                 files = yield from self._write(plan)
             appended = yield from self._append(newest, TableChange(self.run, plan, files))
             if appended is not None:
@@ -139,7 +142,7 @@ class TableRun:
         """
         committed: QueryState | None = None
         refused = 0
-        is_fenced = yield FenceGroup()
+        is_fenced = yield from FenceGroup()
         while True:
             newest = yield from self._log.newest(plan, is_sure=True)
             batch = newest.state.of(plan.query)
@@ -149,11 +152,11 @@ class TableRun:
                 return newest.state.may_publish(self.run)
             if committed is None and not newest.state.may_publish(self.run):
                 return False
-            if not (yield CommitGroup(batch)):
+            if not (yield from CommitGroup(batch)):
                 refused += 1
                 if refused > _MOST_REFUSED:
                     return False
-                is_fenced = yield FenceGroup()
+                is_fenced = yield from FenceGroup()
             elif is_fenced:
                 return newest.state.may_publish(self.run)
             else:
@@ -168,7 +171,7 @@ class TableRun:
         def can_publish(run: RunTag) -> bool:
             return is_open if run == self.run else newest.state.may_publish(run)
 
-        yield RemoveLeftovers(can_publish)
+        yield from RemoveLeftovers(can_publish)
 
     def _newest_finished(self, plan: BatchPlan | None) -> Steps[LogPosition]:
         """Returns the newest entry, after its files are visible: the run that published it may have died before that.
@@ -180,19 +183,18 @@ class TableRun:
     def _finish(self, position: LogPosition) -> Steps[None]:
         if position.number > self._finished:
             self._needs_files = True
-            yield FinishEntry(position)
+            yield from FinishEntry(position)
             self._finished, self._needs_files = position.number, False
 
     def _write(self, plan: BatchPlan) -> Steps[NewFiles]:
         """Writes the files of a micro-batch. If that fails because a newer run has removed them, raises RunFenced."""
         try:
-            files: NewFiles = yield WriteRows(plan)
+            return (yield from WriteRows(plan))
         except Exception as error:
             newest = yield from self._log.newest(None, is_sure=True)
             if not newest.state.may_publish(self.run):
                 raise fenced(self.run, newest.state, self._name) from error
             raise
-        return files
 
     def _append(self, base: LogPosition, change: TableChange) -> Steps[LogPosition | None]:
         self.is_open = True
@@ -217,7 +219,7 @@ class TableRun:
             raise fenced(self.run, state, self._name)
 
 
-def drive(steps: Steps[object], perform: Callable[[object], object]) -> Any:
+def drive(steps: Steps[T], perform: Callable[[TableOperation], Answer]) -> T:
     """Runs a part of the machine: ``perform`` does each operation. Returns the part's result; raises its errors."""
     try:
         operation = next(steps)
@@ -229,7 +231,8 @@ def drive(steps: Steps[object], perform: Callable[[object], object]) -> Any:
             else:
                 operation = steps.send(result)
     except StopIteration as stop:
-        return stop.value
+        done: T = stop.value
+        return done
 
 
-__all__ = ["OutcomeUnknown", "Published", "TableRun", "drive"]
+__all__ = ["CommitMachine", "OutcomeUnknown", "Published", "drive"]

@@ -1,21 +1,37 @@
-"""The operations of the commit state machine. It yields them, and a table or the simulation does them. Pure data.
+"""The operations of the commit machine. It yields them, and a table or the simulation does them. Pure data.
 
-An operation that fails raises an error into the state machine. After a failed ``Create`` or ``CommitVersion`` it is
-unknown whether it was done, because the reply may be lost; it may even be done later.
+Each operation has the type of its result: the machine gets it by ``yield from operation``, and what does the operation
+returns it by ``operation.answer``. An operation that fails raises an error into the machine. After a failed
+``CreateEntry`` or ``CommitVersion`` it is unknown whether it was done, because the reply may be lost; it may even be
+done later.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, Generic, NewType, TypeAlias, TypeVar, cast
 
 from odradek.core.ids import LogTail, TopicPartition
 from odradek.pipelines.commit.state import Added, BatchPlan, QueryState, RunTag, TableState, new_starts
 
 T = TypeVar("T")
-Steps = Generator[Any, Any, T]
-"""A part of the state machine: yields operations, gets their results, and returns a T."""
+R = TypeVar("R")
+Answer = NewType("Answer", object)
+"""The result of an operation, on its way into the machine."""
+Steps: TypeAlias = "Generator[TableOperation, Answer, T]"
+"""A part of the machine: yields operations, gets their results, and returns a T."""
+
+
+class _Operation(Generic[R]):
+    """An operation with a result of the type R."""
+
+    def __iter__(self) -> Steps[R]:
+        return cast("R", (yield cast("TableOperation", self)))
+
+    def answer(self, result: R) -> Answer:
+        """Returns the result for the machine."""
+        return Answer(result)
 
 
 @dataclass(frozen=True)
@@ -60,19 +76,19 @@ class LogPosition:
 
 
 @dataclass(frozen=True)
-class ListEntries:
+class ListEntries(_Operation[list[int]]):
     """→ the numbers of the entries that a list shows. The newest may be missing."""
 
 
 @dataclass(frozen=True)
-class ReadEntry:
+class ReadEntry(_Operation[str | None]):
     """→ the text of the entry; None if there is no such file."""
 
     number: int
 
 
 @dataclass(frozen=True)
-class CreateEntry:
+class CreateEntry(_Operation[bool]):
     """→ True if this call has created the entry, False if there is a file of this name."""
 
     number: int
@@ -80,24 +96,24 @@ class CreateEntry:
 
 
 @dataclass(frozen=True)
-class DeleteEntry:
+class DeleteEntry(_Operation[None]):
     """Removes an entry if it exists."""
 
     number: int
 
 
 @dataclass(frozen=True)
-class IsMarked:
+class IsMarked(_Operation[bool]):
     """→ whether entries of the log were forgotten."""
 
 
 @dataclass(frozen=True)
-class MarkForgotten:
+class MarkForgotten(_Operation[None]):
     """Notes for ever that entries were forgotten."""
 
 
 @dataclass(frozen=True)
-class ReadEarlier:
+class ReadEarlier(_Operation[TableState]):
     """→ the TableState in the notes of an earlier version of odradek; an empty one if there are none."""
 
 
@@ -105,7 +121,7 @@ class ReadEarlier:
 
 
 @dataclass(frozen=True)
-class ReadVersion:
+class ReadVersion(_Operation[LogPosition]):
     """→ the LogPosition of the newest version. ``plan``: a micro-batch whose query is wanted; None: only the run.
     If the table has no state of that query, → also the state of the newest other query."""
 
@@ -113,7 +129,7 @@ class ReadVersion:
 
 
 @dataclass(frozen=True)
-class CommitVersion:
+class CommitVersion(_Operation[bool]):
     """Makes the version after ``base``. → True if it was made, False if another writer has made that version."""
 
     base: LogPosition
@@ -124,54 +140,60 @@ class CommitVersion:
 
 
 @dataclass(frozen=True)
-class FindRowEnds:
+class FindRowEnds(_Operation[Mapping[TopicPartition, int]]):
     """→ the offset after the last row of each of these partitions that has rows. Reads the table."""
 
     partitions: frozenset[TopicPartition]
 
 
 @dataclass(frozen=True)
-class WriteRows:
+class WriteRows(_Operation[NewFiles]):
     """Writes the rows of a micro-batch into files of this run. → NewFiles."""
 
     plan: BatchPlan
 
 
 @dataclass(frozen=True)
-class FinishEntry:
+class FinishEntry(_Operation[None]):
     """Makes the files of a published entry visible. It may be done several times, by several runs."""
 
     position: LogPosition
 
 
 @dataclass(frozen=True)
-class DiscardFiles:
+class DiscardFiles(_Operation[None]):
     """Removes files of this run that are in no entry."""
 
     files: NewFiles
 
 
 @dataclass(frozen=True)
-class HasLeftovers:
+class HasLeftovers(_Operation[bool]):
     """→ whether there are files of other runs that are in no entry."""
 
 
 @dataclass(frozen=True)
-class RemoveLeftovers:
+class RemoveLeftovers(_Operation[None]):
     """Removes files that are in no entry, of the runs that cannot publish any more: ``can_publish`` is False."""
 
     can_publish: Callable[[RunTag], bool]
 
 
 @dataclass(frozen=True)
-class FenceGroup:
+class FenceGroup(_Operation[bool]):
     """Makes the broker refuse the commits that other runs have not sent yet, until another run does the same.
     → whether it does; False: commits are not fenced."""
 
 
 @dataclass(frozen=True)
-class CommitGroup:
+class CommitGroup(_Operation[bool]):
     """Commits the offsets of a query's newest micro-batch to its group. → False if another run has fenced this one
     since ``FenceGroup``; True otherwise."""
 
     batch: QueryState
+
+
+EntryOperation = ListEntries | ReadEntry | CreateEntry | DeleteEntry | IsMarked | MarkForgotten | ReadEarlier
+VersionOperation = ReadVersion | CommitVersion
+FileOperation = FindRowEnds | WriteRows | FinishEntry | DiscardFiles | HasLeftovers | RemoveLeftovers
+TableOperation = EntryOperation | VersionOperation | FileOperation | FenceGroup | CommitGroup

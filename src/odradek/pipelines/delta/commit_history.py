@@ -15,7 +15,7 @@ from odradek.text.table_paths import DELTA_LOG
 if TYPE_CHECKING:
     from deltalake import DeltaTable as Log
 
-    from odradek.pipelines.filesystems import Location
+    from odradek.pipelines.filesystems.location import Location
 
 _UNREAD = re.compile("%(3F|23)")
 _COMMIT = re.compile(r"\d{20}\.json")

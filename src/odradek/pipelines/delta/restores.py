@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.pipelines.commit.restores import HeldVersion, VersionCommit, held_version
 from odradek.pipelines.delta.commit_history import actions_at, info_of
 from odradek.pipelines.delta.state import RUN, TEXT
-from odradek.pipelines.filesystems import Location
+from odradek.pipelines.filesystems.location import Location
 from odradek.text.table_paths import DELTA_LOG
 
 if TYPE_CHECKING:

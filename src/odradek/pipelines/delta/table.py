@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -26,28 +25,15 @@ from urllib.parse import unquote
 
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import LogTail, TopicPartition
-from odradek.pipelines.commit.driver import next_number
 from odradek.pipelines.commit.logs import VersionLog
-from odradek.pipelines.commit.machine import TableRun
-from odradek.pipelines.commit.operations import (
-    CommitVersion,
-    DiscardFiles,
-    FindRowEnds,
-    FinishEntry,
-    HasLeftovers,
-    LogPosition,
-    NewFiles,
-    ReadVersion,
-    RemoveLeftovers,
-    TableChange,
-    WriteRows,
-)
+from odradek.pipelines.commit.machine import CommitMachine
+from odradek.pipelines.commit.operations import LogPosition, NewFiles, TableChange
 from odradek.pipelines.commit.state import Added, BatchPlan, RunTag, TableRefused, TableState
 from odradek.pipelines.delta import state as delta_state
 from odradek.pipelines.delta.commit_history import with_history
 from odradek.pipelines.delta.leftovers import DeltaLeftovers
 from odradek.pipelines.delta.log_errors import text_of, unreadable
-from odradek.pipelines.delta.overtaken_commits import OvertakenCommits
+from odradek.pipelines.delta.commit_conflicts import CommitConflicts
 from odradek.pipelines.delta.protocol import check_supported
 from odradek.pipelines.delta.restores import DeltaRestores, StateLog
 from odradek.pipelines.files.file_layouts import FolderLayout
@@ -55,8 +41,8 @@ from odradek.pipelines.files.partition_folders import NULL, check_partition_colu
 from odradek.pipelines.files.row_ends import REPLAYS, row_ends
 from odradek.pipelines.files.staging import StagedFile, Staging
 from odradek.pipelines.files.table_rows import Marks, Spans, marks_in
-from odradek.pipelines.filesystems import FileStatus, Location
-from odradek.pipelines.formats.format_table import FormatTable
+from odradek.pipelines.filesystems.location import FileStatus, Location
+from odradek.pipelines.formats.table_sink import VersionedTableSink, next_number
 from odradek.pipelines.parquet.table import prefix_of, table_file_name
 from odradek.text.table_paths import check_descriptors, delta_uri
 
@@ -75,7 +61,7 @@ _OFFSET_COLUMNS = {"topic": "string", "partition": "integer", "offset": "long"}
 _NO_LOG = LogPosition(-1, TableState(is_whole=True))
 
 
-class DeltaTable(FormatTable):
+class DeltaTable(VersionedTableSink):
     """The Delta table at a location. ``options``: deltalake's options for its storage. ``run``: the id of the run.
     ``has_log``: whether the table is known to have a log."""
 
@@ -98,10 +84,9 @@ class DeltaTable(FormatTable):
         self._id = run or uuid.uuid4().hex
         self._partition_by = list(partition_by)
         self._options = dict(options or {})
-        self._overtaken = OvertakenCommits(table.uri)
+        self._conflicts = CommitConflicts(table.uri)
         self._leftovers = DeltaLeftovers(table, self._open_log)
         self._restores = DeltaRestores(table, self._open_version)
-        self._adding = threading.Lock()
         self._has_written = False
         self._dead: Collection[str] | None = None
         self._gone: Collection[str] = ()
@@ -132,18 +117,18 @@ class DeltaTable(FormatTable):
         self._dead, self._gone = dead, {*gone, *(dead or ())}
         if not self._has_log:
             self.check_notes("")
-        self._begun(take_number)
+        self._begin_run(take_number)
         with self._reading():
-            state: TableState = self._drive(self._machine.begin())
+            state = self._drive(self._machine.begin())
             self._leftovers.remove_old(state.may_publish)
         self._staging.root.make()
 
-    def _begun(self, take_number: Callable[[int], int] = next_number) -> None:
+    def _begin_run(self, take_number: Callable[[int], int] = next_number) -> None:
         with self._reading():
-            number = take_number(self._newest(None).state.run.number)
+            number = take_number(self._newest().state.run.number)
         tag = RunTag(number, self._id[:8])
         self._staging.run = tag
-        self._run = TableRun(tag, VersionLog(f"Delta table {self._table.uri}"), self._table.uri)
+        self._run = CommitMachine(tag, VersionLog(f"Delta table {self._table.uri}"), self._table.uri)
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
@@ -153,27 +138,6 @@ class DeltaTable(FormatTable):
             yield
         except (DeltaError, OSError) as error:
             raise unreadable(self._table.uri, error) from error
-
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
-        from deltalake.exceptions import DeltaError
-
-        try:
-            yield
-        except DeltaError as error:
-            raise StorageError(text_of(error)) from error
-
-    def close(self) -> None:
-        """Removes files of this run and of ended runs in and beside the table. Keeps files that this run has committed
-        or may have committed. A task of a dead run may have written more files since ``prepare``.
-        """
-        if self._run is None or not self._adding.acquire(blocking=False):
-            return  # another thread is about to commit: a later run removes the files
-        try:
-            with contextlib.suppress(StorageError, OSError), self._reading():  # a later run removes them
-                self._drive(self._run.end())
-        finally:
-            self._adding.release()
 
     def has_batches(self, *, is_begun: bool = True, has_runs: Callable[[], bool] = lambda: False) -> bool | None:
         """It is unknown if commits of earlier versions may be removed from the log: no removed commit takes away the
@@ -282,37 +246,9 @@ class DeltaTable(FormatTable):
                     "its columns. RESTORE a version from before that, or read into a new --output"
                 )
 
-    # --- the machine's operations
+    # --- the operations of the machine
 
-    def _perform(self, operation: object) -> object:
-        match operation:
-            case ReadVersion(plan):
-                with self._reading():
-                    return self._newest(plan)
-            case CommitVersion(base, change):
-                with self._writing():
-                    is_committed = self._commit_version(base, change)
-                self._overtaken.note(is_committed=is_committed)
-                return is_committed
-            case FindRowEnds(partitions):
-                return self.row_ends(partitions)
-            case WriteRows(plan):
-                files = self._write_files(plan)
-                return NewFiles(files, Added.of(files), {} if self._rows is None else dict(self._rows.tails))
-            case DiscardFiles(files):
-                self._leftovers.remove(FileStatus(file.name, file.size, time.time()) for file in files.content)
-            case HasLeftovers():
-                return self._has_leftovers()
-            case RemoveLeftovers(can_publish):
-                self._remove_leftovers(can_publish)
-            case FinishEntry():  # a reader sees the files as soon as the log has them
-                return None
-            case _:
-                return super()._perform(operation)
-        return None
-
-    def _newest(self, plan: BatchPlan | None) -> LogPosition:
-        """Returns the newest version, with the state that belongs to its rows. Raises the errors of deltalake."""
+    def _newest(self, plan: BatchPlan | None = None) -> LogPosition:
         log = self._open_log()
         if log is None:
             return _NO_LOG
@@ -332,8 +268,10 @@ class DeltaTable(FormatTable):
         log = self._open_log()
         return None if log is None else self._restores.state_log(log).log or log
 
+    def _discard(self, files: NewFiles) -> None:
+        self._leftovers.remove(FileStatus(file.name, file.size, time.time()) for file in files.content)
+
     def _has_leftovers(self) -> bool:
-        """Returns whether an entry of this run is needed before files of other runs can be removed."""
         log = self._open_log()
         if log is None:
             return False
@@ -347,11 +285,13 @@ class DeltaTable(FormatTable):
         if self._has_written or self._gone:
             self._leftovers.remove_ended(can_publish, self._dead or ())
 
-    def _write_files(self, plan: BatchPlan) -> list[StagedFile]:
-        """Writes the files of a micro-batch into the table's folder; no version of the table has them yet. Their names
-        have the run, so two runs never write the same file."""
-        rows = self._rows
-        assert rows is not None
+    def _write(self, plan: BatchPlan) -> NewFiles:
+        assert self._rows is not None
+        files = self._write_files(self._rows, plan)
+        return NewFiles(files, Added.of(files), dict(self._rows.tails))
+
+    def _write_files(self, rows: BatchRows, plan: BatchPlan) -> list[StagedFile]:
+        """Writes the files of a micro-batch into the table's folder; no version of the table has them yet."""
         prefix = f"{prefix_of(plan.batch, plan.query)}-{self._machine.run.text}"
         self._has_written, layout = True, FolderLayout(tuple(self._partition_by))
         if rows.in_place:
@@ -363,6 +303,16 @@ class DeltaTable(FormatTable):
         self._table.move_here(folder, moves)
         folder.remove()
         return named
+
+    def _commit(self, base: LogPosition, change: TableChange) -> bool:
+        from deltalake.exceptions import DeltaError
+
+        try:
+            is_committed = self._commit_version(base, change)
+        except DeltaError as error:
+            raise StorageError(text_of(error)) from error
+        self._conflicts.note(is_committed=is_committed)
+        return is_committed
 
     def _commit_version(self, base: LogPosition, change: TableChange) -> bool:
         """Makes the version after ``base``; returns False if it exists already.

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from odradek.core.extras import command_of
 from odradek.pipelines.formats.exclusive_stores import is_s3, no_exclusive_create
 from odradek.pipelines.formats.table_format import TableFormat, TargetOptions
-from odradek.pipelines.formats.table_state import STATE, staging_of
+from odradek.pipelines.formats.table_description import STATE, staging_of
 from odradek.pipelines.values.arguments import wrong
 from odradek.text.table_paths import DELTA_LOG, delta_uri
 
 if TYPE_CHECKING:
     from odradek.pipelines.delta.table import DeltaTable
-    from odradek.pipelines.filesystems import Location
+    from odradek.pipelines.filesystems.location import Location
 
 _PROVIDER = "AWS_S3_LOCKING_PROVIDER"
 """deltalake's option for a lock of commits on S3, also from the environment. Its only value is ``dynamodb``."""

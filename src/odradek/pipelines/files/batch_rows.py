@@ -17,7 +17,7 @@ from odradek.pipelines.files.staging import FilesNotSeen, StagedFile, not_seen, 
 from odradek.pipelines.files.table_folders import UNREADABLE, TableFolder, folder_of
 from odradek.pipelines.files.table_writer import TableWriter
 from odradek.pipelines.files.task_reports import BadValue, FileReport, TaskReport, check_ranges, first_bad, tails_of
-from odradek.pipelines.filesystems import Location
+from odradek.pipelines.filesystems.location import Location
 from odradek.pipelines.values.arguments import wrong
 from odradek.pipelines.values.record_values import KEEP_BAD, BadRecords
 from odradek.spark.offsets.offset_ranges import FEW_OFFSETS, UNKNOWN_BYTES, Piece, Range, split

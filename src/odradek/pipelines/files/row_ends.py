@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.files.table_folders import folder_of
-from odradek.pipelines.hadoop_location import HadoopLocation
+from odradek.pipelines.filesystems.hadoop_location import HadoopLocation
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
     from pyspark.sql import DataFrame
 
-    from odradek.pipelines.filesystems import Location
+    from odradek.pipelines.filesystems.location import Location
 
 
 REPLAYS = re.compile(r"replay-[0-9a-f]{16}-[^/]*")

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.files.row_ends import REPLAYS, is_named
 from odradek.pipelines.files.table_folders import folder_of
-from odradek.pipelines.hadoop_location import HadoopLocation
+from odradek.pipelines.filesystems.hadoop_location import HadoopLocation
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.dataset as ds
     from pyspark.sql import DataFrame
 
-    from odradek.pipelines.filesystems import Location
+    from odradek.pipelines.filesystems.location import Location
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from odradek.core.errors import ConfigError
-from odradek.pipelines.filesystems import Location
+from odradek.pipelines.filesystems.location import Location
 
 _S3 = ("s3", "s3a", "s3n")
 

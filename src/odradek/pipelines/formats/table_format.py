@@ -21,8 +21,8 @@ from odradek.text.printable import printable
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from odradek.pipelines.filesystems import Location
-    from odradek.pipelines.formats.format_table import FormatTable
+    from odradek.pipelines.filesystems.location import Location
+    from odradek.pipelines.formats.table_sink import TableSink
     from odradek.pipelines.options import AdoptOptions, PipelineOptions
     from odradek.pipelines.values.record_values import Values
 
@@ -98,7 +98,7 @@ class TableFormat(ABC):
         return None
 
     @abstractmethod
-    def opener(self, target: TargetOptions, location: Location) -> Callable[[str], FormatTable]:
+    def opener(self, target: TargetOptions, location: Location) -> Callable[[str], TableSink]:
         """Returns a function that opens the table for the run with an id. Writes nothing. Raises ConfigError if the
         table has a log that demands of writers what pipelines do not do, StorageError."""
 

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from odradek.pipelines.formats.table_format import CatalogPlace, TableFormat, format_of
-from odradek.pipelines.formats.table_state import TableLayout, check_checkpoint_folder, check_table_folders
-from odradek.pipelines.given_options import check_local_folder, check_place
-from odradek.pipelines.options import LETTERS, PipelineOptions
+from odradek.pipelines.formats.checkpoint_mark import check_checkpoint_folder, check_table_folders
+from odradek.pipelines.formats.table_description import TableLayout
+from odradek.pipelines.formats.table_format import CatalogPlace, TableFormat, check_own_options, format_of
+from odradek.pipelines.option_checks import check_local_folder, check_place, partition_terms
+from odradek.pipelines.options import LETTERS, PipelineOptions, TransformOptions, check_values, letters_topic
 from odradek.pipelines.values.arguments import about, wrong
-from odradek.pipelines.values.formats import ValueFormat
-from odradek.pipelines.values.record_values import Values
+from odradek.pipelines.values.formats import Framing, ValueFormat
+from odradek.pipelines.values.record_values import Values, read_schema, read_writer_schemas
+from odradek.spark.options import parse_size
 from odradek.text.table_paths import check_uri, is_uri, local_path
+
+
+def values_of(options: PipelineOptions | TransformOptions, *, headers: bool, keep_raw: bool = False) -> Values:
+    """Returns how the values of records are read. Raises ConfigError."""
+    schema = None if options.schema is None else read_schema(options.schema)
+    writer_schemas = read_writer_schemas(options.writer_schemas or {})
+    value_format, framing = ValueFormat(options.value_format), Framing(options.framing)
+    return Values(value_format, schema, framing, writer_schemas, flat=options.flat, headers=headers, keep_raw=keep_raw)
 
 
 @dataclass(frozen=True)
@@ -41,6 +52,33 @@ class Target:
     allow_lost: bool = False
     place: CatalogPlace | None = None
 
+    @classmethod
+    def of(cls, options: PipelineOptions, output: str | Path | None, checkpoint: str | Path | None = None) -> Target:
+        """Returns the target of the options, with names parsed, schema files read, and the place in a catalogue looked
+        up. Raises ConfigError, StorageError."""
+        check_values(options)
+        partition_by = partition_terms(options.partition_by)
+        chosen = format_of(options.table_format)
+        check_own_options(chosen, options)
+        place = chosen.place(options, output)
+        values = values_of(options, headers=options.headers, keep_raw=options.keep_raw)
+        with about("task_size"):
+            task_bytes = parse_size("task_size", options.task_size)
+        return cls(
+            output=str(output) if place is None else place.folder,
+            place=place,
+            table_format=options.table_format,
+            values=values,
+            partition_by=partition_by,
+            checkpoint=None if checkpoint is None else str(checkpoint),
+            on_bad=options.on_bad,
+            files_per_batch=options.files_per_batch,
+            storage_options=options.storage_options or {},
+            writer=options.writer,
+            task_bytes=task_bytes,
+            single_driver=options.single_driver,
+        )
+
     @property
     def format(self) -> TableFormat:
         return format_of(self.table_format)
@@ -58,8 +96,7 @@ class Target:
     @property
     def letters_to(self) -> str | None:
         """The topic for records with an unreadable value; None if there is none."""
-        is_topic = self.on_bad.startswith(LETTERS)
-        return self.on_bad.removeprefix(LETTERS).strip() if is_topic else None
+        return letters_topic(self.on_bad)
 
     def check(self) -> None:
         """Checks the options. Raises ConfigError."""
@@ -97,7 +134,7 @@ class Target:
         if self.values.format is ValueFormat.RAW:
             raise wrong("on_bad", f" {self.on_bad} is for values of json or avro: raw values are not read")
 
-    def shape(self) -> TableLayout:
+    def layout(self) -> TableLayout:
         values = self.values
         return TableLayout(
             table_format=self.table_format,

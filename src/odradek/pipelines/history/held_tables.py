@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from odradek.core.errors import ConfigError
-from odradek.pipelines.filesystems import LocalLocation, Location
+from odradek.pipelines.filesystems.location import LocalLocation, Location
 
 _PART = re.compile(r"part-\d{5}\.parquet(\.crc)?|\.part-\d{5}\.parquet\.crc")
 """The files of a table that a run on Spark has written."""

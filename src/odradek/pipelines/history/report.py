@@ -15,15 +15,14 @@ from odradek.history.coverage import SCHEMA as COVERAGE
 from odradek.history.report import check_page, render, write_page
 from odradek.history.views import TABLES
 from odradek.pipelines.files.staging import DAY_S, StagedFile, write_counted
-from odradek.pipelines.filesystems import LocalLocation, Location
-from odradek.pipelines.formats.table_state import STATE
-from odradek.pipelines.hadoop_location import location_of
+from odradek.pipelines.filesystems.location import LocalLocation, Location
+from odradek.pipelines.formats.table_description import STATE
+from odradek.pipelines.filesystems.hadoop_location import location_of
 from odradek.pipelines.history.frames import HistoryFrames, analyse_on_spark, table_of
 from odradek.pipelines.history.held_tables import check_held_tables
 from odradek.pipelines.history.options import ReportOptions
-from odradek.pipelines.ingestion.job import start_spark
 from odradek.pipelines.options import PipelineOptions
-from odradek.pipelines.queries import check_spark_sees, plain_timestamps, spark_failures
+from odradek.pipelines.queries import check_spark_sees, plain_timestamps, spark_failures, start_spark
 from odradek.pipelines.tables.runs import RUNS, Run
 
 if TYPE_CHECKING:

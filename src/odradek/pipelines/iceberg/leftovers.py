@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from odradek.pipelines.commit.state import RunTag
-from odradek.pipelines.filesystems import Location
+from odradek.pipelines.filesystems.location import Location
 from odradek.pipelines.iceberg.data_files import all_names, last_part
 
 if TYPE_CHECKING:

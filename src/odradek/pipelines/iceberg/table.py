@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import threading
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,22 +17,9 @@ from typing import TYPE_CHECKING
 
 from odradek.core.errors import StorageError
 from odradek.core.ids import TopicPartition
-from odradek.pipelines.commit.driver import next_number
 from odradek.pipelines.commit.logs import VersionLog
-from odradek.pipelines.commit.machine import TableRun
-from odradek.pipelines.commit.operations import (
-    CommitVersion,
-    DiscardFiles,
-    FindRowEnds,
-    FinishEntry,
-    HasLeftovers,
-    LogPosition,
-    NewFiles,
-    ReadVersion,
-    RemoveLeftovers,
-    TableChange,
-    WriteRows,
-)
+from odradek.pipelines.commit.machine import CommitMachine
+from odradek.pipelines.commit.operations import LogPosition, NewFiles, TableChange
 from odradek.pipelines.commit.state import (
     ANOTHER_TABLE,
     NO_RUN,
@@ -46,8 +32,8 @@ from odradek.pipelines.commit.state import (
 from odradek.pipelines.files.row_ends import OURS, REPLAYS, is_named, row_ends
 from odradek.pipelines.files.staging import StagedFile
 from odradek.pipelines.files.table_rows import Marks, Spans, marks_in
-from odradek.pipelines.filesystems import Location
-from odradek.pipelines.formats.format_table import FormatTable
+from odradek.pipelines.filesystems.location import Location
+from odradek.pipelines.formats.table_sink import VersionedTableSink, next_number
 from odradek.pipelines.iceberg.catalogs import TablePlace, catalog_errors, load, open_catalog
 from odradek.pipelines.iceberg.columns import (
     IcebergLayout,
@@ -82,7 +68,7 @@ class _Written:
     layout: IcebergLayout | None = None
 
 
-class IcebergTable(FormatTable):
+class IcebergTable(VersionedTableSink):
     """The Iceberg table at a place, whose location is ``folder``. ``partition_by``: as a user gives it. ``run``: the id
     of the run."""
 
@@ -103,7 +89,6 @@ class IcebergTable(FormatTable):
         self._id = run or uuid.uuid4().hex
         self._commits = SnapshotCommits(self._catalog, name)
         self._leftovers = IcebergLeftovers(self._data, self._load)
-        self._adding = threading.Lock()
         self._columns: pa.Schema | None = None
         self._gone: Collection[str] = ()
         self._has_unpublished = False
@@ -121,23 +106,12 @@ class IcebergTable(FormatTable):
     ) -> None:
         self._gone = {*gone, *(dead or ())}
         self.check_notes("")
-        self._begun(take_number)
+        self._begin_run(take_number)
         self._drive(self._machine.begin())
 
-    def _begun(self, take_number: Callable[[int], int] = next_number) -> None:
+    def _begin_run(self, take_number: Callable[[int], int] = next_number) -> None:
         tag = RunTag(take_number(self._newest().state.run.number), self._id[:8])
-        self._run = TableRun(tag, VersionLog(f"Iceberg table {self._shown}"), self._shown)
-
-    def close(self) -> None:
-        """Removes files of this run and of ended runs that no snapshot has. Keeps files that this run may have
-        committed."""
-        if self._run is None or not self._adding.acquire(blocking=False):
-            return  # another thread is about to commit: a later run removes the files
-        try:
-            with contextlib.suppress(StorageError, OSError):  # a later run removes them
-                self._drive(self._run.end())
-        finally:
-            self._adding.release()
+        self._run = CommitMachine(tag, VersionLog(f"Iceberg table {self._shown}"), self._shown)
 
     def has_records(self) -> bool:
         state = self.state()
@@ -196,33 +170,9 @@ class IcebergTable(FormatTable):
         with catalog_errors(f"the Iceberg table {self._shown} cannot be read"):
             yield
 
-    # --- the machine's operations
+    # --- the operations of the machine
 
-    def _perform(self, operation: object) -> object:
-        match operation:
-            case ReadVersion():
-                return self._newest()
-            case CommitVersion(base, change):
-                return self._commit(base, change)
-            case FindRowEnds(partitions):
-                return self.row_ends(partitions)
-            case WriteRows(plan):
-                return self._write(plan)
-            case DiscardFiles(files):
-                self._leftovers.remove(file.name for file in files.content.files)
-            case HasLeftovers():
-                return bool(self._gone) and self._has_leftovers()
-            case RemoveLeftovers(can_publish):
-                if self._gone or self._has_unpublished:
-                    self._leftovers.remove_ended(can_publish)
-            case FinishEntry():  # a reader sees the files as soon as the catalogue has the snapshot
-                return None
-            case _:
-                return super()._perform(operation)
-        return None
-
-    def _newest(self) -> LogPosition:
-        """Returns the newest snapshot, with the state that belongs to the rows."""
+    def _newest(self, plan: BatchPlan | None = None) -> LogPosition:
         table = self._load()
         return _NO_TABLE if table is None else self._state_of(table)
 
@@ -237,14 +187,20 @@ class IcebergTable(FormatTable):
             state, note = read(view, self._shown, evidence)
         return LogPosition(view.sequence, state, content=Seen(table, note))
 
+    def _discard(self, files: NewFiles) -> None:
+        self._leftovers.remove(file.name for file in files.content.files)
+
+    def _remove_leftovers(self, can_publish: Callable[[RunTag], bool]) -> None:
+        if self._gone or self._has_unpublished:
+            self._leftovers.remove_ended(can_publish)
+
     def _has_leftovers(self) -> bool:
-        """Returns whether an entry of this run is needed before files of other runs can be removed."""
+        if not self._gone:
+            return False
         found = self._newest()
         return found.content is not None and self._leftovers.has_any_of(found.state.may_publish)
 
     def _write(self, plan: BatchPlan) -> NewFiles:
-        """Writes the files of a micro-batch; no snapshot has them yet. Their names have the run, so two runs never
-        write the same file."""
         rows, columns = self._rows, self._columns
         assert rows is not None
         assert columns is not None

@@ -12,7 +12,7 @@ from odradek.pipelines.values.arguments import wrong
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from odradek.pipelines.filesystems import Location
+    from odradek.pipelines.filesystems.location import Location
     from odradek.pipelines.iceberg.table import IcebergTable
     from odradek.pipelines.options import AdoptOptions, PipelineOptions
     from odradek.pipelines.values.record_values import Values

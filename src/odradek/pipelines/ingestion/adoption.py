@@ -27,11 +27,11 @@ from odradek.pipelines.commit.state import (
     topic_of,
 )
 from odradek.pipelines.formats.table_format import catalog_place
-from odradek.pipelines.formats.table_state import stored_layout
+from odradek.pipelines.formats.table_description import stored_layout
 from odradek.pipelines.formats.target import Target
-from odradek.pipelines.hadoop_location import location_of
-from odradek.pipelines.ingestion.job import start_spark
+from odradek.pipelines.filesystems.hadoop_location import location_of
 from odradek.pipelines.options import AdoptOptions
+from odradek.pipelines.queries import start_spark
 from odradek.pipelines.sources import with_short_timeouts
 from odradek.pipelines.tables.fenced_commits import FenceLost
 from odradek.pipelines.tables.table import Table, open_table

@@ -11,16 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.core.errors import ConfigError
-from odradek.core.extras import command_of
 from odradek.core.keyword_options import with_keywords
 from odradek.pipelines.checkpoint import (
     COMMITTED,
@@ -31,29 +28,21 @@ from odradek.pipelines.checkpoint import (
 )
 from odradek.pipelines.commit.state import Added
 from odradek.pipelines.files.task_reports import TaskReport
-from odradek.pipelines.formats.table_format import check_own_options, format_of
 from odradek.pipelines.formats.target import Target
-from odradek.pipelines.given_options import OF_A_QUERY, check_options, partition_terms
+from odradek.pipelines.option_checks import OF_A_QUERY, check_options
 from odradek.pipelines.loss_notes import LossNotes
-from odradek.pipelines.options import IngestOptions, PipelineOptions, check_values, names, said_by_query
-from odradek.pipelines.queries import run_query, spark_failures
+from odradek.pipelines.options import IngestOptions, check_values, names, said_by_query
+from odradek.pipelines.queries import LIMIT, parse_trigger, run_query, spark_failures, start_spark
 from odradek.pipelines.sources import Source, TopicLag
 from odradek.pipelines.tables.own_plan import OwnPlan
 from odradek.pipelines.tables.run_progress import PartitionTime, PartitionTimes, Watch, sum_of
 from odradek.pipelines.tables.table import Table, open_table
 from odradek.pipelines.values.arguments import about, wrong
-from odradek.pipelines.values.formats import Framing, ValueFormat
-from odradek.pipelines.values.record_values import Values, read_schema, read_writer_schemas
 from odradek.spark.options import parse_options, parse_size
 from odradek.spark.progress import progress_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-LIMIT = "maxBytesPerTrigger"
-_TRIGGER = re.compile(r"^(\d+(?:\.\d+)?)\s*(ms|s|m|h|milliseconds?|seconds?|minutes?|hours?)$", re.ASCII)
-_LONGEST_TRIGGER_S = 8760 * 3600
-_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
 
 
 @dataclass(frozen=True)
@@ -103,7 +92,7 @@ class Ingest:
         if options.fence_commits and commits == "false":
             raise wrong("fence_commits", ": with commitOffsets=false nothing is committed; omit one of them")
         source = Source(options.bootstrap_servers, options.group, topics, options.subscribe_pattern, more)
-        target = make_target(options, options.output, options.checkpoint)
+        target = Target.of(options, options.output, options.checkpoint)
         target = dataclasses.replace(target, fence_commits=options.fence_commits)
         return cls(source, target, options.trigger, options.batch_size)
 
@@ -132,7 +121,7 @@ def ingest(options: IngestOptions) -> Ingested:
     job.check()
 
     def get_spark() -> SparkSession:
-        return options.spark or start_spark(options.master, options.conf, job.target)
+        return options.spark or start_spark(options.master, options.conf, job.target.writer)
 
     return run_ingest(job, get_spark, options.stop, options.advance)
 
@@ -243,71 +232,3 @@ def _with_limits(job: Ingest, more: Mapping[str, str]) -> Source:
     if has_limit and LIMIT.lower() not in {name.lower() for name in options}:
         options[LIMIT] = job.batch_size
     return dataclasses.replace(job.source, options=options | dict(more))
-
-
-def make_target(options: PipelineOptions, output: str | Path | None, checkpoint: str | Path | None = None) -> Target:
-    """Returns the target, with names parsed, schema files read, and the place in a catalogue looked up. Raises
-    ConfigError, StorageError."""
-    check_values(options)
-    columns_of_parts = partition_terms(options.partition_by)
-    chosen = format_of(options.table_format)
-    check_own_options(chosen, options)
-    place = chosen.place(options, output)
-    values = Values(
-        format=ValueFormat(options.value_format),
-        schema=None if options.schema is None else read_schema(options.schema),
-        framing=Framing(options.framing),
-        writer_schemas=read_writer_schemas(options.writer_schemas or {}),
-        flat=options.flat,
-        headers=options.headers,
-        keep_raw=options.keep_raw,
-    )
-    with about("task_size"):
-        task_bytes = parse_size("task_size", options.task_size)
-    return Target(
-        output=str(output) if place is None else place.folder,
-        place=place,
-        table_format=options.table_format,
-        values=values,
-        partition_by=columns_of_parts,
-        checkpoint=None if checkpoint is None else str(checkpoint),
-        on_bad=options.on_bad,
-        files_per_batch=options.files_per_batch,
-        storage_options=options.storage_options or {},
-        writer=options.writer,
-        task_bytes=task_bytes,
-        single_driver=options.single_driver,
-    )
-
-
-def start_spark(master: str, config: Mapping[str, str] | None = None, target: Target | None = None) -> SparkSession:
-    """Returns a session for a pipeline. Under ``spark-submit`` this is the prepared session with its own master.
-    ``target``: the table to write, if there is one.
-
-    Raises ConfigError if PySpark is missing, SessionError.
-    """
-    import importlib.util
-
-    if importlib.util.find_spec("pyspark") is None:
-        raise ConfigError(f"pipelines need PySpark: {command_of('spark')}")
-    from odradek.spark.session import session
-
-    # If workers write, no row passes through Java.
-    quick_start = target is not None and target.writer == "workers"
-    return session("odradek pipeline", master=master, config=config, quick_start=quick_start, console=False)
-
-
-def parse_trigger(text: str) -> str:
-    """Returns an interval in Spark's form for ``10 seconds``, ``10s``, ``500ms``, ``2m``. Raises ConfigError."""
-    found = _TRIGGER.match(text.strip().lower())
-    if found is None:
-        raise wrong("trigger", f" {text!r}: expected an interval such as 10s, 500ms or 5m")
-    amount, unit = found.groups()
-    seconds = float(amount) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600}[unit if unit in _UNITS else _short_unit(unit)]
-    if not 0.001 <= seconds <= _LONGEST_TRIGGER_S:
-        raise wrong("trigger", f" {text!r}: expected an interval from 1ms to 8760h, such as 10s or 5m")
-    return f"{round(seconds * 1000)} milliseconds"
-
-
-def _short_unit(unit: str) -> str:
-    return "ms" if unit.startswith("milli") else unit[0]

@@ -12,7 +12,7 @@ from dataclasses import replace
 from odradek.pipelines.commit.damaged_files import DamagedFile, fault_of, remedied_by
 from odradek.pipelines.commit.logs import RESTORE_NOTES
 from odradek.pipelines.commit.state import REPLAY, Added, QueryState, TableState, of_text
-from odradek.pipelines.filesystems import Location
+from odradek.pipelines.filesystems.location import Location
 from odradek.text.json_depth import parse_json
 
 _BATCH = "batch-"

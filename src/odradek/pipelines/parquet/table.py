@@ -29,16 +29,13 @@ from typing import TYPE_CHECKING, Any
 from odradek.core.errors import StorageError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.commit.damaged_files import remedied_by
-from odradek.pipelines.commit.driver import next_number
 from odradek.pipelines.commit.logs import RESTORE_NOTES, FileLog, entry_name
-from odradek.pipelines.commit.machine import TableRun, drive
+from odradek.pipelines.commit.machine import CommitMachine
 from odradek.pipelines.commit.operations import (
+    Answer,
     CreateEntry,
     DeleteEntry,
-    DiscardFiles,
-    FindRowEnds,
-    FinishEntry,
-    HasLeftovers,
+    EntryOperation,
     IsMarked,
     ListEntries,
     LogPosition,
@@ -46,9 +43,8 @@ from odradek.pipelines.commit.operations import (
     NewFiles,
     ReadEarlier,
     ReadEntry,
-    RemoveLeftovers,
     TableChange,
-    WriteRows,
+    VersionOperation,
 )
 from odradek.pipelines.commit.state import (
     ANOTHER_TABLE,
@@ -66,8 +62,8 @@ from odradek.pipelines.files.partition_folders import check_partition_columns
 from odradek.pipelines.files.row_ends import REPLAYS, parquet_row_ends
 from odradek.pipelines.files.staging import Staging
 from odradek.pipelines.files.table_rows import Marks, Spans, parquet_marks
-from odradek.pipelines.filesystems import Location
-from odradek.pipelines.formats.format_table import FormatTable
+from odradek.pipelines.filesystems.location import Location
+from odradek.pipelines.formats.table_sink import TableSink, next_number
 from odradek.pipelines.parquet.manifests import Manifests
 from odradek.text.printable import one_line
 
@@ -79,7 +75,7 @@ _FILE = re.compile(r"(?:batch-(\d+)-([0-9a-f]{8})|(replay-[0-9a-f]{16}))-(?:(\d{
 """A file in the table: its micro-batch and query, or its replay; its run, unless an earlier version wrote it."""
 
 
-class ParquetTable(FormatTable):
+class ParquetTable(TableSink):
     """A table of Parquet files. Readers use ``table``; only the writer uses ``notes`` (the log) and ``staging``.
 
     ``run``: the id of the writer's run. ``allow_lost``: whether the run goes on without files of the newest micro-batch
@@ -121,15 +117,15 @@ class ParquetTable(FormatTable):
     ) -> None:
         self._table.make()
         self._dead = dead
-        self._begun(take_number)
+        self._begin_run(take_number)
         self._drive(self._machine.begin())
         self._staging.root.make()
 
-    def _begun(self, take_number: Callable[[int], int] = next_number) -> None:
-        newest = drive(self._log.newest(None), self._perform)
+    def _begin_run(self, take_number: Callable[[int], int] = next_number) -> None:
+        newest = self._drive(self._log.newest(None))
         tag = RunTag(take_number(newest.state.run.number), self._id[:8])
         self._staging.run = tag
-        self._run = TableRun(tag, self._log, self._table.uri)
+        self._run = CommitMachine(tag, self._log, self._table.uri)
 
     def close(self) -> None:
         if self._run is not None:
@@ -188,42 +184,40 @@ class ParquetTable(FormatTable):
             self._has_checked_notes = True
         return self._add(rows, plan)
 
-    # --- the machine's operations
+    # --- the operations of the machine
 
-    def _perform(self, operation: object) -> object:
+    def _perform_in_log(self, operation: EntryOperation | VersionOperation) -> Answer:
         match operation:
             case ReadEntry(number):
-                return self._text_of(entry_name(number))
+                return operation.answer(self._text_of(entry_name(number)))
             case CreateEntry(number, text):
-                return self._notes.create(entry_name(number), text)
+                return operation.answer(self._notes.create(entry_name(number), text))
             case ListEntries():
-                return [int(name[len(_ENTRY) : -5]) for name in self._notes.children() if _is_entry(name)]
+                names = filter(_is_entry, self._notes.children())
+                return operation.answer([int(name[len(_ENTRY) : -5]) for name in names])
             case DeleteEntry(number):
                 self._notes.delete(entry_name(number))
             case IsMarked():
-                return self._notes.has(_MARK)
+                return operation.answer(self._notes.has(_MARK))
             case MarkForgotten():
                 self._notes.create(_MARK, "")
             case ReadEarlier():
-                return self._earlier_state()
-            case FindRowEnds(partitions):
-                return self.row_ends(partitions)
-            case WriteRows(plan):
-                return self._write(plan)
-            case FinishEntry(position):
-                self._finish(position)
-            case DiscardFiles(files):
-                self._staging.root.child(files.content[0]).remove()
-            case HasLeftovers():
-                has_leftovers = self._staging.has_other_runs()
-                if has_leftovers:  # an entry of this run follows, which hides what the notes lack
-                    self.check_notes("")
-                return has_leftovers
-            case RemoveLeftovers(can_publish):
-                self._staging.remove_runs(can_publish, self._dead)
+                return operation.answer(self._earlier_state())
             case _:
-                return super()._perform(operation)
-        return None
+                raise TypeError(f"a table of entries in files has no {operation}")
+        return operation.answer(None)
+
+    def _discard(self, files: NewFiles) -> None:
+        self._staging.root.child(files.content[0]).remove()
+
+    def _has_leftovers(self) -> bool:
+        has_leftovers = self._staging.has_other_runs()
+        if has_leftovers:  # an entry of this run follows, which hides what the notes lack
+            self.check_notes("")
+        return has_leftovers
+
+    def _remove_leftovers(self, can_publish: Callable[[RunTag], bool]) -> None:
+        self._staging.remove_runs(can_publish, self._dead)
 
     def _text_of(self, name: str) -> str | None:
         with remedied_by(RESTORE_NOTES):

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from odradek.pipelines.formats.exclusive_stores import no_exclusive_create
 from odradek.pipelines.formats.table_format import TableFormat, TargetOptions
-from odradek.pipelines.formats.table_state import BATCHES, STATE, staging_of
+from odradek.pipelines.formats.table_description import BATCHES, STATE, staging_of
 
 if TYPE_CHECKING:
-    from odradek.pipelines.filesystems import Location
+    from odradek.pipelines.filesystems.location import Location
     from odradek.pipelines.parquet.table import ParquetTable
 
 

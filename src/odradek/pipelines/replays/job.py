@@ -21,10 +21,9 @@ from odradek.core.keyword_options import with_keywords
 from odradek.pipelines.commit.state import BatchPlan, covers_of, ends_of, overlap, topic_of
 from odradek.pipelines.formats.table_format import format_of
 from odradek.pipelines.formats.target import Target
-from odradek.pipelines.given_options import OF_A_REPLAY, check_options
-from odradek.pipelines.ingestion.job import make_target, start_spark
+from odradek.pipelines.option_checks import OF_A_REPLAY, check_options
 from odradek.pipelines.options import PipelineOptions, ReplayOptions, check_values, names
-from odradek.pipelines.queries import plain_timestamps, spark_failures
+from odradek.pipelines.queries import plain_timestamps, spark_failures, start_spark
 from odradek.pipelines.replays.input import Replay, Replayed, ReplayRanges, Selection, find
 from odradek.pipelines.replays.progress import subtract
 from odradek.pipelines.replays.replayed_logs import check_deleted, check_replayed_logs
@@ -206,9 +205,9 @@ def replay(options: ReplayOptions) -> ReplayRanges | Replayed:
     found = find_ranges(options)
     if options.dry_run or into is None:
         return found
-    table = into if isinstance(into, Target) else None
+    writer = into.writer if isinstance(into, Target) else ""
     return run_replay(
-        replay_of(options, found, into), lambda: options.spark or start_spark(options.master, options.conf, table)
+        replay_of(options, found, into), lambda: options.spark or start_spark(options.master, options.conf, writer)
     )
 
 
@@ -269,7 +268,7 @@ def destination(options: ReplayOptions, shown: Callable[[str], str] = str) -> Ta
     if options.producer_options:
         raise ConfigError(f"{shown('producer_options')} is for {to_topic}")
     if is_table:
-        target = make_target(options, options.output)
+        target = Target.of(options, options.output)
         target.check()
         return target
     if not options.dry_run:

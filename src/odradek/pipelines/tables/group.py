@@ -22,7 +22,7 @@ from odradek.spark.offsets.lookups import Lookups
 from odradek.spark.options import ReadOptions
 
 if TYPE_CHECKING:
-    from odradek.pipelines.commit.driver import CommitDriver
+    from odradek.pipelines.formats.table_sink import TableSink
     from odradek.pipelines.commit.state import BatchPlan, QueryState
 
 NOT_COMMITTED = CommitState(False, "commitOffsets is false")
@@ -36,7 +36,7 @@ class TableGroup:
     """The group of one run. ``options``: the user's options of the source. ``output``: the table's name."""
 
     def __init__(
-        self, options: ReadOptions, table: CommitDriver, output: str, fenced: FencedCommits | None = None
+        self, options: ReadOptions, table: TableSink, output: str, fenced: FencedCommits | None = None
     ) -> None:
         self._output = output
         self._fenced = fenced

@@ -28,7 +28,7 @@ from typing import NamedTuple
 from odradek.core.errors import OdradekError, StorageError
 from odradek.pipelines.commit.damaged_files import DamagedFile
 from odradek.pipelines.files.staging import DAY_S
-from odradek.pipelines.filesystems import Location
+from odradek.pipelines.filesystems.location import Location
 from odradek.text.json_depth import parse_json
 
 RUNS = "runs"

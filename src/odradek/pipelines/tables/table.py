@@ -51,29 +51,24 @@ from odradek.pipelines.files.staging import DAY_S, has_other_attempts, tagged_jo
 from odradek.pipelines.files.table_folders import folder_of
 from odradek.pipelines.files.table_rows import Marks, Spans
 from odradek.pipelines.files.task_reports import TaskReport
-from odradek.pipelines.filesystems import LocalLocation, Location, remove_unfinished
-from odradek.pipelines.formats.table_state import (
+from odradek.pipelines.filesystems.location import LocalLocation, Location, remove_unfinished
+from odradek.pipelines.formats.checkpoint_mark import CHECKPOINT, bind, check_checkpoint, check_new, check_own_checkpoint, mark
+from odradek.pipelines.formats.table_description import (
     BATCHES,
-    CHECKPOINT,
     STATE,
     begin_table,
-    bind,
-    check_checkpoint,
-    check_new,
     check_not_foreign,
-    check_own_checkpoint,
     check_table,
     has_runs,
-    mark,
 )
 from odradek.pipelines.formats.target import Target
-from odradek.pipelines.hadoop_location import location_of
-from odradek.pipelines.local_errors import local_error
+from odradek.pipelines.filesystems.hadoop_location import location_of
+from odradek.pipelines.filesystems.local_errors import local_error
 from odradek.pipelines.queries import check_spark_sees
 from odradek.pipelines.sources import Source
 from odradek.pipelines.tables.fenced_commits import FencedCommits, FenceLost
 from odradek.pipelines.tables.group import OVERTAKEN, TableGroup
-from odradek.pipelines.tables.read_logs import ReadLogs
+from odradek.pipelines.tables.source_logs import SourceLogs
 from odradek.pipelines.tables.runs import RUNS, Run
 from odradek.pipelines.values.arguments import wrong
 from odradek.pipelines.values.dead_letters import letter_options
@@ -98,7 +93,7 @@ _BYTES = "_odradek_bytes"
 class Table:
     """An open table: its location, its checkpoint and its writer. Only one run at a time can open it.
 
-    ``begin`` writes the table's own description (``formats/table_state``), unless the table already has one.
+    ``begin`` writes the table's own description (``formats/table_description``), unless the table already has one.
     """
 
     def __init__(self, target: Target, spark: SparkSession | None) -> None:
@@ -112,7 +107,7 @@ class Table:
         if target.checkpoint is not None:
             check_new(location_of(target.checkpoint, spark), self.location)
         self.location.make()
-        check_not_foreign(self.location, target.shape())  # before anything is written to this location
+        check_not_foreign(self.location, target.layout())  # before anything is written to this location
         self._locked = contextlib.ExitStack()
         with contextlib.ExitStack() as locked:
             state = self.location.child(STATE)
@@ -128,8 +123,8 @@ class Table:
                 self.checkpoint = location_of(target.checkpoint, spark)
             self._writer = opened(run.id)
             locked.callback(self._writer.close)
-            self._logs = ReadLogs(self._writer)
-            self._id = check_table(self.location, target.shape(), self._has_records)
+            self._logs = SourceLogs(self._writer)
+            self._id = check_table(self.location, target.layout(), self._has_records)
             self._was_begun = self._id is not None
             self._writer.prepare(run.dead, run.take_number, run.gone)
             run.forget_dead()
@@ -199,7 +194,7 @@ class Table:
             check_decoder(self._decoder, self._columns)
             self._writer.begin(self._decoder.schema)
             folder_of(self.location)
-        self._id = begin_table(self.location, self.target.shape(), self._has_records, isolation=isolation)
+        self._id = begin_table(self.location, self.target.layout(), self._has_records, isolation=isolation)
 
     def bind(self) -> None:
         """Marks the checkpoint as that of this table. ``begin`` must have run before. Raises ConfigError."""

@@ -38,22 +38,20 @@ from odradek.pipelines.checkpoint import (
     text_in,
 )
 from odradek.pipelines.commit.state import Added
-from odradek.pipelines.filesystems import Location
-from odradek.pipelines.formats.table_state import TABLE_MARK, check_checkpoint_folder
-from odradek.pipelines.given_options import OF_A_QUERY, check_options, check_place
-from odradek.pipelines.hadoop_location import location_of
-from odradek.pipelines.ingestion.job import LIMIT, parse_trigger, start_spark
+from odradek.pipelines.filesystems.location import Location
+from odradek.pipelines.formats.checkpoint_mark import TABLE_MARK, check_checkpoint_folder
+from odradek.pipelines.formats.target import values_of
+from odradek.pipelines.option_checks import OF_A_QUERY, check_options, check_place
+from odradek.pipelines.filesystems.hadoop_location import location_of
 from odradek.pipelines.loss_notes import LossNotes
 from odradek.pipelines.options import TransformOptions, check_values, names, said_by_query
-from odradek.pipelines.queries import run_query, spark_failures
+from odradek.pipelines.queries import LIMIT, parse_trigger, run_query, spark_failures, start_spark
 from odradek.pipelines.sources import Source, TopicLag, check_topics, with_short_timeouts
 from odradek.pipelines.tables.own_plan import OwnPlan
 from odradek.pipelines.tables.run_progress import Watch
 from odradek.pipelines.topic_writer import sending_options
 from odradek.pipelines.transforms.step import TransformStep, check_one_read, check_rows, step_of
 from odradek.pipelines.values.arguments import about
-from odradek.pipelines.values.formats import Framing, ValueFormat
-from odradek.pipelines.values.record_values import Values, read_schema, read_writer_schemas
 from odradek.spark.driver.micro_batch_number import group_of_numbers
 from odradek.spark.driver.micro_batch_transactions import is_unwritten
 from odradek.spark.options import parse_options, parse_size
@@ -96,14 +94,7 @@ class Transform:
     def of(cls, options: TransformOptions) -> Transform:
         """Returns the job of the options. Raises ConfigError."""
         check_values(options)
-        values = Values(
-            format=ValueFormat(options.value_format),
-            schema=None if options.schema is None else read_schema(options.schema),
-            framing=Framing(options.framing),
-            writer_schemas=read_writer_schemas(options.writer_schemas or {}),
-            flat=options.flat,
-            headers=True,
-        )
+        values = values_of(options, headers=True)
         values.check()
         step = step_of(values, options.on_bad, options.sql, options.function)
         reading = _source_options(options)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from odradek.core.errors import ConfigError
-from odradek.pipelines.causes import cause_of
+from odradek.pipelines.failure_causes import cause_of
 from odradek.pipelines.transforms.query_text import check_query
 from odradek.pipelines.values.arguments import ArgumentError, wrong
 from odradek.pipelines.values.reader import ERROR

@@ -9,7 +9,7 @@ import pytest
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.commit import operations as op
 from odradek.pipelines.commit.logs import VersionLog
-from odradek.pipelines.commit.machine import TableRun, drive
+from odradek.pipelines.commit.machine import CommitMachine, drive
 from odradek.pipelines.commit.state import (
     Added,
     BatchPlan,
@@ -51,7 +51,7 @@ class Versions:
 def test_the_line_names_the_run_that_has_gone_on() -> None:
     """Before, it called the checkpoint older than the table, and advised an adoption."""
     log = Versions()
-    run = TableRun(RUN, VersionLog("t"), "t")
+    run = CommitMachine(RUN, VersionLog("t"), "t")
     drive(run.begin(), log.perform)
     for planned in (plan(0, 0, 5), plan(1, 5, 9)):
         log.publish(OTHER, planned)
@@ -65,7 +65,7 @@ def test_a_checkpoint_that_is_older_from_the_beginning_is_named() -> None:
     log = Versions()
     for planned in (plan(0, 0, 5), plan(1, 5, 9)):
         log.publish(OTHER, planned)
-    run = TableRun(RUN, VersionLog("t"), "t")
+    run = CommitMachine(RUN, VersionLog("t"), "t")
     drive(run.begin(), log.perform)
     with pytest.raises(TableRefused, match="the checkpoint is older than the table"):
         drive(run.add(plan(0, 0, 5)), log.perform)

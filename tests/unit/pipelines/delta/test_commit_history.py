@@ -9,7 +9,7 @@ import deltalake
 import pyarrow as pa
 
 from odradek.pipelines.delta.commit_history import with_history
-from odradek.pipelines.filesystems import LocalLocation
+from odradek.pipelines.filesystems.location import LocalLocation
 from odradek.text.table_paths import delta_uri
 
 

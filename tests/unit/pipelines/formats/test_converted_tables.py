@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from odradek.core.errors import ConfigError
-from odradek.pipelines.filesystems import LocalLocation
-from odradek.pipelines.formats.table_state import (
+from odradek.pipelines.filesystems.location import LocalLocation
+from odradek.pipelines.formats.table_description import (
     STATE,
     TableLayout,
     begin_table,

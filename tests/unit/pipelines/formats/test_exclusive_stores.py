@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from odradek.core.errors import ConfigError
-from odradek.pipelines.filesystems import Location
+from odradek.pipelines.filesystems.location import Location
 from odradek.pipelines.formats.table_format import format_of
 
 LOCK = "AWS_S3_LOCKING_PROVIDER"

@@ -14,7 +14,7 @@ log = logging.getLogger("odradek.pipelines")
 WARN_AFTER_S = 10.0
 
 
-class OvertakenCommits:
+class CommitConflicts:
     """The commits of a run since its last successful one. ``now_s``: a clock that only goes forward, in seconds."""
 
     def __init__(self, table: str, now_s: Callable[[], float] = time.monotonic) -> None:

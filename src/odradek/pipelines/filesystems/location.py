@@ -20,8 +20,8 @@ from typing import NamedTuple, Protocol, TextIO
 
 from odradek.core.errors import StorageError
 from odradek.pipelines.commit.damaged_files import FOLDER, NO_TEXT, DamagedFile
-from odradek.pipelines.exclusive_names import can_move, give_name, move
-from odradek.pipelines.local_errors import local_error
+from odradek.pipelines.filesystems.atomic_renames import can_move, give_name, move
+from odradek.pipelines.filesystems.local_errors import local_error
 
 _TRIES = 5
 _UNFINISHED = re.compile(r"\..+\.[0-9a-f]{12}")

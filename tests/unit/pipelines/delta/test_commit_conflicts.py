@@ -6,14 +6,14 @@ import logging
 
 import pytest
 
-from odradek.pipelines.delta.overtaken_commits import OvertakenCommits
+from odradek.pipelines.delta.commit_conflicts import CommitConflicts
 
 
 def test_a_run_that_is_overtaken_for_ten_seconds_says_so_and_then_less_and_less_often(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     now_s = 0.0
-    commits = OvertakenCommits("lake/t", lambda: now_s)
+    commits = CommitConflicts("lake/t", lambda: now_s)
     said = []
     with caplog.at_level(logging.WARNING, "odradek.pipelines"):
         for _ in range(200):
@@ -29,7 +29,7 @@ def test_a_run_that_is_overtaken_for_ten_seconds_says_so_and_then_less_and_less_
 
 def test_a_commit_ends_the_count(caplog: pytest.LogCaptureFixture) -> None:
     now_s = 0.0
-    commits = OvertakenCommits("lake/t", lambda: now_s)
+    commits = CommitConflicts("lake/t", lambda: now_s)
     with caplog.at_level(logging.WARNING, "odradek.pipelines"):
         for _ in range(100):
             commits.note(is_committed=False)

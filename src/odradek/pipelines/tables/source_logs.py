@@ -18,7 +18,7 @@ from odradek.pipelines.files.table_rows import Marks, Spans
 from odradek.spark.options import ReadOptions
 
 
-class ReadTable(Protocol):
+class TableEvidence(Protocol):
     """What is asked of a table."""
 
     def tails(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogTail]: ...
@@ -26,10 +26,10 @@ class ReadTable(Protocol):
     def marks(self, spans: Spans) -> Marks: ...
 
 
-class ReadLogs:
+class SourceLogs:
     """The logs of the topics of one run."""
 
-    def __init__(self, table: ReadTable) -> None:
+    def __init__(self, table: TableEvidence) -> None:
         self._table = table
         self._tails: dict[TopicPartition, LogTail] = {}
         self._asked: set[TopicPartition] = set()
