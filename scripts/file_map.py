@@ -1,4 +1,4 @@
-"""Fills the file map in docs/files.md from the first line of each module's docstring; ``--check`` only compares."""
+"""Fills the file map in docs/files.md from the first lines of the modules' docstrings; ``--check`` only compares."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "files.md"
 SOURCE = ROOT / "src" / "odradek"
 _API = re.compile(r"k\d\d_")
+_HEAD = re.compile(r"[^\n]*(?:(?<!\.)\n(?:[^\n]|\n(?!\n))*?\.(?=\s|\Z))?")
+"""The first line of a docstring, to the end of its last sentence."""
 BEGIN, END = "<!-- file map: python scripts/file_map.py -->\n", "<!-- end of file map -->\n"
 
 
 def summary(path: Path) -> str:
-    text = ast.get_docstring(ast.parse(path.read_text())) or ""
-    return text.split("\n", 1)[0].replace("``", "`").replace("|", "\\|")
+    found = _HEAD.match(ast.get_docstring(ast.parse(path.read_text())) or "")
+    return "" if found is None else found[0].replace("\n", " ").replace("``", "`").replace("|", "\\|")
 
 
 def file_map() -> str:

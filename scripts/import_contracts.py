@@ -76,16 +76,23 @@ def reachable(package: str, table: dict[str, PackageRow]) -> set[str]:
 
 
 def forbidden(package: str, table: dict[str, PackageRow]) -> list[str]:
-    """The packages that a package may not import."""
+    """The packages that a package may not import. Of another package whose rooms it may import only in part, these are
+    the other rooms, and the package itself (``opened``)."""
     allowed = reachable(package, table) | {package}
     inside = package.partition("/")[0]
     found = []
     for name in table:
         outer = name.partition("/")[0]
-        is_in_another = outer not in (name, inside)  # a subpackage of another package
+        is_in_another = outer not in (name, inside, *opened(package, table))  # a subpackage of another package
         if name not in allowed and not is_in_another:
             found.append(name)
     return found
+
+
+def opened(package: str, table: dict[str, PackageRow]) -> set[str]:
+    """The other packages of which a package may import some rooms, and not all."""
+    allowed = reachable(package, table)
+    return {name.partition("/")[0] for name in allowed} - allowed - {package.partition("/")[0]}
 
 
 def modules_in(package: str, modules: frozenset[str]) -> set[str]:
@@ -105,7 +112,8 @@ def contracts(table: dict[str, PackageRow], modules: frozenset[str]) -> str:
         _pure_contract("state machines return effects, and do not log", SILENT, ("logging",)),
     ]
     for package, row in table.items():
-        refused = [_dotted(name) for name in forbidden(package, table)]
+        parts_of = {name: sorted(modules_in(name, modules)) for name in opened(package, table)}
+        refused = [_dotted(one) for name in forbidden(package, table) for one in parts_of.get(name, [name])]
         if not refused:
             continue
         sources = sorted(modules_in(package, modules)) if package in parents else [package]

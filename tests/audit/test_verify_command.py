@@ -475,7 +475,8 @@ def test_what_the_group_has_passed_before_the_table_began_is_unknown(
     write(tmp_path, "a.parquet", rows(filled, list(range(12, 30))))
     notes = tmp_path / "_odradek" / "batches" / "log-00000001.json"
     notes.parent.mkdir(parents=True)
-    state = {"starts": {filled: {"0": 12}}, "queries": {"q": {"offsets": {filled: {"0": 30}}}}}
+    query = {"batch": 0, "covers": "c", "ends": "e", "added": [18, 0, 1, 9], "offsets": {filled: {"0": 30}}}
+    state = {"run": [1, "0" * 8], "queries": {"q": query}, "starts": {filled: {"0": 12}}}
     notes.write_text(json.dumps({"state": state}))
     line = f"{filled}-0: UNKNOWN: the group has passed {unknown} offsets of the log before offset 12"
     assert run(["pipeline", "verify", str(tmp_path), "-b", bootstrap]) == 0

@@ -38,7 +38,8 @@ from odradek.pipelines.commit.machine import OutcomeUnknown
 from odradek.pipelines.commit.state import RunFenced, TableRefused
 from odradek.pipelines.filesystems.location import LocalLocation
 from odradek.pipelines.iceberg.catalogs import TableName, place_of
-from odradek.pipelines.iceberg.notes import STATE, TAG
+from odradek.pipelines.commit.notes import STATE_PROPERTY
+from odradek.pipelines.iceberg.notes import TAG
 from odradek.pipelines.iceberg.table import IcebergTable
 from odradek.pipelines.ingestion.job import Ingest
 from odradek.pipelines.options import IngestOptions
@@ -85,9 +86,9 @@ def test_a_micro_batch_is_one_snapshot_with_files_state_and_tag(root: Path) -> N
     assert newest.summary is not None
     said = newest.summary.additional_properties
     assert (said["odradek.query"], said["odradek.micro-batch"], said["odradek.run"]) == (QUERY, "2", "000001.aaaaaaaa")
-    noted = json.loads(found.properties[STATE])
+    noted = json.loads(found.properties[STATE_PROPERTY])
     assert noted["state"]["queries"][QUERY]["offsets"] == {TP.topic: {str(TP.partition): 30}}
-    assert json.loads(said[STATE]) == noted["state"]
+    assert json.loads(said[STATE_PROPERTY]) == noted["state"]
     assert found.refs()[TAG].snapshot_id == newest.snapshot_id == noted["entry"]
 
 
@@ -325,7 +326,7 @@ def test_a_table_without_its_property_is_known_by_its_snapshots(root: Path) -> N
     add(table, 0)
     add(table, 1)
     with catalog_in(root).load_table(NAME).transaction() as other:
-        other.remove_properties(STATE)
+        other.remove_properties(STATE_PROPERTY)
     later = table_in(root, "b")
     assert add(later, 1) == 10
     assert add(later, 2) == 10

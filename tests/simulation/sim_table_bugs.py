@@ -278,7 +278,7 @@ def _run_of_the_rows(real: Any) -> Any:
     def read(view: Any, table: str, evidence: Any) -> Any:
         found, note = real(view, table, evidence)
         held = view.snapshots.get(view.main)
-        run = None if held is None else RunTag.parse(held.summary.get(notes.RUN, ""))
+        run = None if held is None else RunTag.parse(held.summary.get(notes.RUN_PROPERTY, ""))
         return replace(found, run=found.run if run is None else run), note
 
     return read
@@ -296,7 +296,7 @@ def _any_snapshot_is_an_entry(real: Any) -> Any:
         note, summary = real(self, change, base, snapshot)
         if change.plan is None:
             note = Note(change.run, snapshot, self.state)
-            summary[notes.STATE] = json.dumps(to_json(self.state))
+            summary[notes.STATE_PROPERTY] = json.dumps(to_json(self.state))
         return note, summary
 
     return after

@@ -50,7 +50,7 @@ def test_every_package_has_a_row() -> None:
 @pytest.mark.parametrize(
     ("row", "changed"),
     [
-        ("the audit of tables | `client`, `client/admin` |", "the audit of tables | `net` |"),
+        ("the audit of tables | `client`, `client/admin`, `pipelines/commit` |", "the audit of tables | `net` |"),
         ("; `cli/broker/serve.py` also `broker`,", ";"),
         ("| `aio/` | the same clients for the user's event loop | `client`, `client/admin` |\n", ""),
         ("transactional ids | `codecs` |", "transactional ids | `core` |"),
@@ -66,7 +66,7 @@ def test_a_new_module_of_a_package_is_in_its_contracts() -> None:
 
 
 def test_a_row_that_cannot_be_read_is_refused() -> None:
-    row = "| `audit/` | the audit of tables | `client`, `client/admin` |"
+    row = "| `audit/` | the audit of tables | `client`, `client/admin`, `pipelines/commit` |"
     assert row in PAGE
     for name, cell in (
         ("`audit/`", "all of the above"),
@@ -80,9 +80,15 @@ def test_a_row_that_cannot_be_read_is_refused() -> None:
 
 
 def test_a_row_that_names_a_single_module_is_refused() -> None:
-    row = "| `audit/` | the audit of tables | `client`, `client/admin` |"
+    row = "| `audit/` | the audit of tables | `client`, `client/admin`, `pipelines/commit` |"
     with pytest.raises(ValueError, match="no row has client/consumer/records"):
         packages(PAGE.replace(row, "| `audit/` | the audit of tables | `client`, `client/consumer/records` |"))
+
+
+def test_a_room_of_another_package_is_allowed_alone() -> None:
+    found = forbidden(PAGE, "audit")
+    assert {"pipelines.files", "pipelines.checkpoint"} <= found
+    assert found.isdisjoint({"pipelines", "pipelines.commit", "client"})
 
 
 def test_a_family_has_one_rule() -> None:

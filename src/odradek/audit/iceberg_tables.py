@@ -12,18 +12,17 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from odradek.audit.connect_commits import COMMIT_ID, SnapshotSummary, sinks_of
-from odradek.audit.table_notes import STATE_PROPERTY, iceberg_notes, reads_committed
+from odradek.audit.table_notes import noted_ranges, reads_committed
 from odradek.audit.tables import AuditedTable, DataFileMissing, FilesMissing, OffsetColumns, TableUnreadable
 from odradek.core.counts import counted
 from odradek.core.errors import OdradekError, StorageError
+from odradek.pipelines.commit.notes import RUN_PROPERTY, STATE_PROPERTY
 from odradek.text.printable import one_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.table import FileScanTask, Table
     from pyiceberg.table.snapshots import Snapshot
-
-_RUN_KEY = "odradek.run"
 
 
 class IcebergRows(AuditedTable):
@@ -38,7 +37,7 @@ class IcebergRows(AuditedTable):
             self._tasks = _planned(table, uri)
             columns = schema_to_pyarrow(table.schema(), include_field_ids=False)
             committed = reads_committed(self._text_of)
-        noted = iceberg_notes(table.properties.get(STATE_PROPERTY))
+        noted = noted_ranges(table.properties.get(STATE_PROPERTY, ""))
         super().__init__(
             uri,
             columns,
@@ -106,7 +105,7 @@ class IcebergRows(AuditedTable):
         by = ""
         if commit := summary.get(COMMIT_ID):
             by = f", commit {one_line(commit)} of Kafka Connect's sink"
-        elif run := summary.get(_RUN_KEY):
+        elif run := summary.get(RUN_PROPERTY):
             by = f", run {one_line(run)} of odradek"
         return f"snapshot {snapshot} of {at.replace('+00:00', 'Z')}{by}"
 

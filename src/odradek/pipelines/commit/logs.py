@@ -13,6 +13,7 @@ from typing import Protocol
 
 from odradek.core.errors import ConfigError, OdradekError, StorageError
 from odradek.pipelines.commit.damaged_files import DamagedFile, fault_of
+from odradek.pipelines.commit.notes import entry_name
 from odradek.pipelines.commit.operations import (
     CommitVersion,
     CreateEntry,
@@ -65,11 +66,6 @@ _INCOMPLETE = (
     "changed. If no run writes to the table, move this file out of _odradek/batches, and run the command again: it "
     "goes on, or says which notes to restore"
 )
-
-
-def entry_name(number: int) -> str:
-    """Returns the name of the file of an entry."""
-    return f"log-{number:020d}.json"
 
 
 class FileLog:

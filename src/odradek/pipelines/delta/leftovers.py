@@ -21,7 +21,7 @@ from odradek.pipelines.delta.commit_history import actions_at, info_of
 from odradek.pipelines.delta.state import TEXT
 from odradek.pipelines.files.staging import DAY_S
 from odradek.pipelines.filesystems.location import FileStatus, Location
-from odradek.pipelines.formats.table_description import STATE
+from odradek.pipelines.commit.notes import STATE
 from odradek.pipelines.parquet.table import prefix_of
 from odradek.text.table_paths import DELTA_LOG
 

@@ -35,6 +35,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from odradek.core.ids import LogTail, TopicPartition
+from odradek.pipelines.commit.notes import OFFSET_ACTION, offset_action, start_action
 from odradek.pipelines.commit.operations import TableChange
 from odradek.pipelines.commit.state import (
     ANY_REPLAY,
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
 
 RUN = "odradek-run"
 QUERY = "odradek-query"
-AT, TOPIC, START, TAIL = "odradek-at", "odradek-topic", "odradek-start", "odradek-tail"
+TOPIC, TAIL = "odradek-topic", "odradek-tail"
 TEXT = "odradek.batch"
 _RETENTION = "delta.setTransactionRetentionDuration"
 """The property of a table that makes Delta forget actions that were not repeated for this time."""
@@ -188,7 +189,7 @@ def _newest_other(log: Log, plan: BatchPlan) -> dict[str, QueryState]:
 
 def _with_offsets(log: Log, query: str, state: QueryState, plan: BatchPlan) -> QueryState:
     """Returns the state of the newest query with the offsets of the partitions of ``plan`` that the table has noted."""
-    is_ours = _number(log, AT) in [_writer_of(query, state.batch, is_whole=whole) for whole in (True, False)]
+    is_ours = _number(log, OFFSET_ACTION) in [_writer_of(query, state.batch, is_whole=whole) for whole in (True, False)]
     topics = _topics_in(log, query, {tp.topic for tp in plan.offsets}, is_ours=is_ours)
     found = {tp: _offset_in(log, query, tp, topics.get(tp.topic), is_ours=is_ours) for tp in plan.offsets}
     offsets = {tp: offset for tp, offset in found.items() if offset is not None}
@@ -208,8 +209,8 @@ def _offset_in(log: Log, query: str, tp: TopicPartition, digest: str | None, *, 
     forms = [f"{query}/at/{tp.topic}/{tp.partition}"]
     if is_ours:  # the query may have lost the partition while an earlier version wrote
         is_same = digest is None or _number(log, f"{query}/topic/{tp.topic}") in (None, as_number(digest))
-        unknown = _at(tp, None)
-        forms = [*([] if digest is None else [_at(tp, digest)]), unknown, *(forms if is_same else [])]
+        unknown = offset_action(tp, None)
+        forms = [*([] if digest is None else [offset_action(tp, digest)]), unknown, *(forms if is_same else [])]
     return next((at for name in forms if (at := _number(log, name)) is not None), None)
 
 
@@ -232,16 +233,12 @@ def _numbers_of_tails(tails: Mapping[TopicPartition, LogTail]) -> dict[str, int]
     return found
 
 
-def _at(tp: TopicPartition, digest: str | None) -> str:
-    return f"{AT}/{tp.topic}/{tp.partition}" + ("" if digest is None else f"/{digest}")
-
-
 def _writer_of(query: str, batch: int, *, is_whole: bool) -> int:
     return as_number(name_digest(f"{query} {batch} {is_whole}"))
 
 
 def _has_all_offsets(log: Log, query: str, batch: int) -> bool:
-    if _number(log, AT) != _writer_of(query, batch, is_whole=True):
+    if _number(log, OFFSET_ACTION) != _writer_of(query, batch, is_whole=True):
         return False
     return not may_forget(log)
 
@@ -330,7 +327,7 @@ def transactions(
         plan = change.plan
         is_whole = change.state_after(base).is_whole or _has_all_offsets(log, plan.query, plan.batch - 1)
         found |= {**dict(taken_back), **_numbers_of(change, base, is_whole=is_whole)}
-        found |= {f"{START}/{tp.topic}/{tp.partition}": at for tp, at in new_starts(base, plan).items()}
+        found |= {start_action(tp): at for tp, at in new_starts(base, plan).items()}
     return [Transaction(name, number) for name, number in found.items()]
 
 
@@ -346,11 +343,11 @@ def _numbers_of(change: TableChange, base: TableState, *, is_whole: bool) -> Map
     found = {query: plan.batch, f"{query}/batch": plan.batch, **digests, **counts}
     if plan.is_replay:
         return found
-    offsets = {_at(tp, plan.topics.get(tp.topic)): offset for tp, offset in sorted(plan.offsets.items())}
+    offsets = {offset_action(tp, plan.topics.get(tp.topic)): offset for tp, offset in sorted(plan.offsets.items())}
     offsets |= {f"{TOPIC}/{topic}": as_number(digest) for topic, digest in sorted(plan.topics.items())}
     offsets |= _numbers_of_tails(files.tails)
     writer = _writer_of(query, plan.batch, is_whole=is_whole)
-    return found | {QUERY: as_number(name_digest(query)), AT: writer, **offsets}
+    return found | {QUERY: as_number(name_digest(query)), OFFSET_ACTION: writer, **offsets}
 
 
 def _numbers_of_replay(plan: BatchPlan, after: TableState) -> Mapping[str, Any]:

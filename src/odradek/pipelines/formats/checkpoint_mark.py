@@ -13,9 +13,10 @@ from pathlib import Path
 
 from odradek.core.errors import ConfigError
 from odradek.pipelines.commit.damaged_files import DamagedFile, remedied_by
+from odradek.pipelines.commit.notes import STATE, TABLE_FILE
 from odradek.pipelines.commit.state import ANOTHER_TABLE
 from odradek.pipelines.filesystems.location import Location
-from odradek.pipelines.formats.table_description import RESTORE_DESCRIPTION, STATE, TABLE_FILE, is_described
+from odradek.pipelines.formats.table_description import RESTORE_DESCRIPTION, is_described
 from odradek.pipelines.option_checks import check_local_folder
 from odradek.pipelines.values.arguments import wrong
 

@@ -15,20 +15,23 @@ from typing import Any, NamedTuple
 
 from odradek.core.errors import ConfigError, StorageError
 from odradek.pipelines.commit.damaged_files import DamagedFile, fault_of, remedied_by
+from odradek.pipelines.commit.notes import (
+    BATCHES,
+    ISOLATION,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    STATE,
+    TABLE_FILE,
+    is_begun_committed,
+)
 from odradek.pipelines.commit.state import ANOTHER_TABLE
 from odradek.pipelines.filesystems.location import Location
 from odradek.pipelines.formats.table_format import format_of, format_of_log
 from odradek.pipelines.values.arguments import ArgumentError
 from odradek.text.json_depth import parse_json
 
-STATE = "_odradek"
-BATCHES = "batches"
-TABLE_FILE = "table.json"
 _STREAM_LOG = "_spark_metadata"
 _RUNS = "has_runs"
-_ISOLATION, _COMMITTED, _UNCOMMITTED = "isolation", "read_committed", "read_uncommitted"
-"""The table's file says that it was begun with ``read_committed``. A file of the name ``read_uncommitted`` says that a
-later run was not (``verify`` reads both)."""
 _LOST_FOLDER = (
     f"If it was one, its folder {STATE} is lost or was replaced: restore this folder from a copy of the table, or "
     f"{ANOTHER_TABLE}"
@@ -115,7 +118,7 @@ def begin_table(
     layout: TableLayout,
     log_has_records: Callable[[], bool] = lambda: True,
     *,
-    isolation: str = _UNCOMMITTED,
+    isolation: str = READ_UNCOMMITTED,
 ) -> str:
     """Returns the table's id. Begins the table if there is none, or begins it again with the same id if it holds
     nothing and has another layout. ``isolation``: that of the run. Raises the errors of ``check_table``.
@@ -125,14 +128,14 @@ def begin_table(
     text = _text_of(table)
     if table_id is None or text is None or _parse(table, text).layout != _as_stored(layout):
         table_id = table_id or uuid.uuid4().hex
-        stored = {"version": 1, "id": table_id, _RUNS: True, _ISOLATION: isolation, "shape": _as_stored(layout)}
+        stored = {"version": 1, "id": table_id, _RUNS: True, ISOLATION: isolation, "shape": _as_stored(layout)}
         content = json.dumps(stored, indent=1) + "\n"
         if text is not None:  # the layout of a table that holds nothing
             state.write_text(TABLE_FILE, content)
         elif not state.create(TABLE_FILE, content):  # another run has begun the table meanwhile
             return begin_table(table, layout, log_has_records, isolation=isolation)
-    elif isolation != _COMMITTED and parse_json(text).get(_ISOLATION) == _COMMITTED:
-        state.create(_UNCOMMITTED, "")
+    elif isolation != READ_COMMITTED and is_begun_committed(text):
+        state.create(READ_UNCOMMITTED, "")
     return table_id
 
 

@@ -16,7 +16,7 @@ from odradek.history.report import check_page, render, write_page
 from odradek.history.views import TABLES
 from odradek.pipelines.files.staging import DAY_S, StagedFile, write_counted
 from odradek.pipelines.filesystems.location import LocalLocation, Location
-from odradek.pipelines.formats.table_description import STATE
+from odradek.pipelines.commit.notes import STATE
 from odradek.pipelines.filesystems.hadoop_location import location_of
 from odradek.pipelines.history.frames import HistoryFrames, analyse_on_spark, table_of
 from odradek.pipelines.history.held_tables import check_held_tables

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from odradek.core.errors import ConfigError, StorageError
+from odradek.pipelines.commit.notes import STATE_PROPERTY
 from odradek.pipelines.commit.operations import TableChange
 from odradek.pipelines.commit.state import TableState
 from odradek.pipelines.files.staging import StagedFile
 from odradek.pipelines.iceberg.catalogs import TableName, catalog_errors, load
 from odradek.pipelines.iceberg.data_files import manifest_entries
-from odradek.pipelines.iceberg.notes import STATE, TAG, Note, SnapshotNote, TableView
+from odradek.pipelines.iceberg.notes import TAG, Note, SnapshotNote, TableView
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -54,7 +55,7 @@ def view_of(metadata: TableMetadata) -> TableView:
     main = metadata.current_snapshot_id
     tag = refs[TAG].snapshot_id if TAG in refs else None
     snapshots = {one.id: one for one in _notes_of(metadata)}
-    return TableView(getattr(metadata, "last_sequence_number", 0), main, tag, snapshots, metadata.properties.get(STATE))
+    return TableView(getattr(metadata, "last_sequence_number", 0), main, tag, snapshots, metadata.properties.get(STATE_PROPERTY))
 
 
 def _notes_of(metadata: TableMetadata) -> Iterator[SnapshotNote]:
@@ -113,7 +114,7 @@ class SnapshotCommits:
             producer.commit()  # into the transaction, which is not sent
         updates = (
             *transaction._updates,
-            SetPropertiesUpdate(updates={STATE: note.text}),
+            SetPropertiesUpdate(updates={STATE_PROPERTY: note.text}),
             SetSnapshotRefUpdate.model_validate({"ref-name": TAG, "type": "tag", "snapshot-id": producer.snapshot_id}),
         )
         requirements = tuple(_requirements(table))

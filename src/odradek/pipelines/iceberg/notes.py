@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from odradek.core.errors import StorageError
+from odradek.pipelines.commit.notes import RUN_PROPERTY, STATE_PROPERTY
 from odradek.pipelines.commit.operations import TableChange
 from odradek.pipelines.commit.state import (
     ANOTHER_TABLE,
@@ -31,8 +32,8 @@ from odradek.pipelines.commit.state import (
 from odradek.text.json_depth import parse_json
 from odradek.text.printable import one_line
 
-STATE, RUN, QUERY, BATCH = "odradek.state", "odradek.run", "odradek.query", "odradek.micro-batch"
-"""The property of a table, and names in the summaries of snapshots."""
+QUERY, BATCH = "odradek.query", "odradek.micro-batch"
+"""Names in the summaries of snapshots."""
 TAG = "odradek"
 """The tag of the newest snapshot of a run. Each commit demands that it is still where the run has seen it. The branch
 ``main`` alone does not tell that another run has published: a rollback sets it back to an earlier snapshot."""
@@ -97,18 +98,18 @@ class Note:
             return cls(_run_of(*value["run"]), entry, of_json(value["state"]), files)
         except (ValueError, KeyError, TypeError) as error:
             raise StorageError(
-                f"the property {STATE} of {table} cannot be read: {one_line(error)}. Restore it from an earlier "
-                f"metadata file of the table, or {ANOTHER_TABLE}"
+                f"the property {STATE_PROPERTY} of {table} cannot be read: {one_line(error)}. Restore it from an "
+                f"earlier metadata file of the table, or {ANOTHER_TABLE}"
             ) from error
 
     def after(self, change: TableChange, base: TableState, snapshot: int) -> tuple[Note, dict[str, str]]:
         """Returns the note after a change, and what the summary of its snapshot says. ``base``: the state of the rows
         before it. ``snapshot``: the id of its snapshot."""
-        summary = {RUN: change.run.text}
+        summary = {RUN_PROPERTY: change.run.text}
         if change.plan is None or change.files is None:
             return replace(self, run=change.run), summary
         after = change.state_after(base)
-        summary |= {QUERY: change.plan.query, BATCH: str(change.plan.batch), STATE: json.dumps(to_json(after))}
+        summary |= {QUERY: change.plan.query, BATCH: str(change.plan.batch), STATE_PROPERTY: json.dumps(to_json(after))}
         files = EntryFiles(change.run, change.plan.query, change.plan.batch, change.files.added.files or 0)
         return Note(change.run, snapshot, after, files), summary
 
@@ -197,7 +198,7 @@ class _Ancestors:
             snapshot = self._found(at)
             if snapshot is None:
                 return None, False
-            if STATE in snapshot.summary:
+            if STATE_PROPERTY in snapshot.summary:
                 return at, True
             parent = snapshot.parent
             if parent is None:
@@ -238,14 +239,14 @@ class _Ancestors:
 
 def _recovered(view: TableView, ancestors: _Ancestors, table: str) -> Note:
     """Returns the note of a table without the property: of a new one, or from the summaries of snapshots."""
-    runs = [run for one in view.snapshots.values() if (run := RunTag.parse(one.summary.get(RUN, ""))) is not None]
+    runs = [run for one in view.snapshots.values() if (run := RunTag.parse(one.summary.get(RUN_PROPERTY, ""))) is not None]
     if not runs and view.tag is None:
         return Note()
     held, _ = ancestors.newest_entry()
     if held is None:
         raise TableRefused(
-            f"{table} has snapshots of odradek, and not its property {STATE}: the property was removed. Restore it "
-            f"from an earlier metadata file of the table, or {ANOTHER_TABLE}"
+            f"{table} has snapshots of odradek, and not its property {STATE_PROPERTY}: the property was removed. Restore "
+            f"it from an earlier metadata file of the table, or {ANOTHER_TABLE}"
         )
     state = _of_summary(ancestors.known[held], table)
     return Note(max([*runs, state.run]), held, state)
@@ -253,7 +254,7 @@ def _recovered(view: TableView, ancestors: _Ancestors, table: str) -> Note:
 
 def _of_summary(snapshot: SnapshotNote, table: str) -> TableState:
     try:
-        return of_json(parse_json(snapshot.summary[STATE]))
+        return of_json(parse_json(snapshot.summary[STATE_PROPERTY]))
     except (ValueError, KeyError, TypeError) as error:
         raise StorageError(
             f"the summary of snapshot {snapshot.id} of {table} cannot be read: {one_line(error)}. {ANOTHER_TABLE}"

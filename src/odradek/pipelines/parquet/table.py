@@ -29,8 +29,9 @@ from typing import TYPE_CHECKING, Any
 from odradek.core.errors import StorageError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.commit.damaged_files import remedied_by
-from odradek.pipelines.commit.logs import RESTORE_NOTES, FileLog, entry_name
+from odradek.pipelines.commit.logs import RESTORE_NOTES, FileLog
 from odradek.pipelines.commit.machine import CommitMachine
+from odradek.pipelines.commit.notes import entry_name, entry_number
 from odradek.pipelines.commit.operations import (
     Answer,
     CreateEntry,
@@ -70,7 +71,7 @@ from odradek.text.printable import one_line
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_ENTRY, _MARK = "log-", "log-forgotten"
+_MARK = "log-forgotten"
 _FILE = re.compile(r"(?:batch-(\d+)-([0-9a-f]{8})|(replay-[0-9a-f]{16}))-(?:(\d{6,}\.[0-9a-f]{8})-)?[^/]*\.parquet")
 """A file in the table: its micro-batch and query, or its replay; its run, unless an earlier version wrote it."""
 
@@ -193,8 +194,8 @@ class ParquetTable(TableSink):
             case CreateEntry(number, text):
                 return operation.answer(self._notes.create(entry_name(number), text))
             case ListEntries():
-                names = filter(_is_entry, self._notes.children())
-                return operation.answer([int(name[len(_ENTRY) : -5]) for name in names])
+                numbers = map(entry_number, self._notes.children())
+                return operation.answer([number for number in numbers if number is not None])
             case DeleteEntry(number):
                 self._notes.delete(entry_name(number))
             case IsMarked():
@@ -291,10 +292,6 @@ class ParquetTable(TableSink):
                 " or let the table go on without these rows: `odradek pipeline adopt` shows how"
             )
         return [(name, target) for name, target in moves if target not in self.lost]
-
-
-def _is_entry(name: str) -> bool:
-    return name.startswith(_ENTRY) and name.endswith(".json") and name[len(_ENTRY) : -5].isdecimal()
 
 
 def prefix_of(batch_id: int, query_id: str) -> str:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from odradek.pipelines.formats.exclusive_stores import no_exclusive_create
 from odradek.pipelines.formats.table_format import TableFormat, TargetOptions
-from odradek.pipelines.formats.table_description import BATCHES, STATE, staging_of
+from odradek.pipelines.commit.notes import BATCHES, STATE
+from odradek.pipelines.formats.table_description import staging_of
 
 if TYPE_CHECKING:
     from odradek.pipelines.filesystems.location import Location

@@ -30,6 +30,7 @@ from odradek.pipelines.checkpoint import (
     remove_sums_without_files,
     remove_unfinished_plan,
 )
+from odradek.pipelines.commit.notes import BATCHES, STATE
 from odradek.pipelines.commit.partition_starts import check_starts
 from odradek.pipelines.commit.state import (
     ANY_REPLAY,
@@ -53,14 +54,7 @@ from odradek.pipelines.files.table_rows import Marks, Spans
 from odradek.pipelines.files.task_reports import TaskReport
 from odradek.pipelines.filesystems.location import LocalLocation, Location, remove_unfinished
 from odradek.pipelines.formats.checkpoint_mark import CHECKPOINT, bind, check_checkpoint, check_new, check_own_checkpoint, mark
-from odradek.pipelines.formats.table_description import (
-    BATCHES,
-    STATE,
-    begin_table,
-    check_not_foreign,
-    check_table,
-    has_runs,
-)
+from odradek.pipelines.formats.table_description import begin_table, check_not_foreign, check_table, has_runs
 from odradek.pipelines.formats.target import Target
 from odradek.pipelines.filesystems.hadoop_location import location_of
 from odradek.pipelines.filesystems.local_errors import local_error

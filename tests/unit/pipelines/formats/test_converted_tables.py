@@ -8,8 +8,8 @@ import pytest
 
 from odradek.core.errors import ConfigError
 from odradek.pipelines.filesystems.location import LocalLocation
+from odradek.pipelines.commit.notes import STATE
 from odradek.pipelines.formats.table_description import (
-    STATE,
     TableLayout,
     begin_table,
     check_not_foreign,
