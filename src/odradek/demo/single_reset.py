@@ -17,7 +17,10 @@ from odradek.client.admin import Admin
 from odradek.core.ids import TopicPartition
 from odradek.demo.rewind import Move, execute_rewind, parse_rewind, rewind_moves, topic_exists
 from odradek.demo.state import DemoState, PendingRewind
-from odradek.pipelines.checkpoint import newest_batch, offsets_after_newest_batch
+from odradek.pipelines.checkpoint import newest_batch
+from odradek.pipelines.filesystems.location import LocalLocation
+from odradek.spark.offsets.plan import decide_commits
+from odradek.spark.options import OnGroupReset
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ def reset_once(admin: Admin, query: Query, state: DemoState, asked: str | None) 
     without repeating it.
     ``state.pending`` stays until ``DemoState.end_rewind`` is called. Raises ConfigError, StorageError.
     """
-    pending, newest = state.pending, newest_batch(query.checkpoint)
+    pending, newest = state.pending, newest_batch(LocalLocation(query.checkpoint))
     followed = pending is not None and newest.batch > pending.batch
     if pending is not None and (asked is None or parse_rewind(asked) == parse_rewind(pending.asked)):
         if not followed:
@@ -54,7 +57,9 @@ def reset_once(admin: Admin, query: Query, state: DemoState, asked: str | None) 
         return Reset(pending.asked, pending.moves, continued=True)
     if asked is None or not topic_exists(admin, query.topic):
         return None
-    positions = offsets_after_newest_batch(newest, admin.list_group_offsets(query.group, admin.partitions(query.topic)))
+    committed = admin.list_group_offsets(query.group, admin.partitions(query.topic))
+    decided = decide_commits(newest.end, committed, OnGroupReset.FOLLOW, "any")  # another client may have reset it since
+    positions = {tp: one.offset for tp, one in {**committed, **decided.commits}.items()}
     if pending is not None:
         if not followed:  # the group may be reset already; the new rewind starts at the query's offsets
             positions |= {TopicPartition(query.topic, move.partition): move.before for move in pending.moves}

@@ -9,12 +9,11 @@ import contextlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from odradek.core.errors import OdradekError, StorageError
 from odradek.core.ids import NO_EPOCH, OffsetAndMetadata, TopicPartition
 from odradek.lag.reset_mark import asks_for_reset
-from odradek.pipelines.commit.damaged_files import NO_TEXT, DamagedFile, fault_of, remedied_by
+from odradek.pipelines.commit.damaged_files import DamagedFile, fault_of, remedied_by
 from odradek.pipelines.commit.state import BatchPlan, check_follows, check_link, covers_of, ends_of, topic_of
 from odradek.pipelines.filesystems.location import Location
 from odradek.pipelines.sources import Source
@@ -23,9 +22,9 @@ from odradek.spark.offsets.group_look import GroupLook
 from odradek.spark.offsets.initial_offsets import UnknownStart, without_start
 from odradek.spark.offsets.lookups import Lookups
 from odradek.spark.offsets.offset_ranges import Range
-from odradek.spark.offsets.plan import CommitDecision, GroupReset, decide_commits, ranges
+from odradek.spark.offsets.plan import CommitDecision, GroupReset, ranges
 from odradek.spark.offsets.source_offset import INITIAL, Offsets, SourceOffset, TopicIds
-from odradek.spark.options import OnGroupReset, parse_options
+from odradek.spark.options import parse_options
 from odradek.text.json_depth import parse_json
 from odradek.text.printable import one_line
 
@@ -66,25 +65,10 @@ class LatestBatch:
     end: SourceOffset = INITIAL
 
 
-def newest_batch(checkpoint: Path) -> LatestBatch:
+def newest_batch(checkpoint: Location) -> LatestBatch:
     """Returns the newest micro-batch in Spark's offset log (one file per micro-batch). Raises StorageError."""
-    folder = checkpoint / "offsets"
-    try:
-        batches = [int(path.name) for path in folder.iterdir() if path.name.isdecimal()]
-    except FileNotFoundError:
-        return LatestBatch()
-    except OSError as error:
-        raise StorageError(f"{folder} cannot be read: {one_line(error)}") from error
-    if not batches:
-        return LatestBatch()
-    path = folder / str(max(batches))
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise DamagedFile(str(path), NO_TEXT, RESTORE) from error
-    except OSError as error:
-        raise StorageError(f"{path} is not an offset of this query: {one_line(error)}. {RESTORE}") from error
-    return LatestBatch(max(batches), _offset_of(text, str(path)))
+    number = newest_number(checkpoint)
+    return LatestBatch() if number is None else LatestBatch(number, _offset_at(checkpoint, number))
 
 
 @dataclass(frozen=True)
@@ -260,20 +244,6 @@ def _offset_at(checkpoint: Location, batch_id: int) -> SourceOffset:
             f"{checkpoint.uri}/offsets/{batch_id} is missing: it has the offsets of the micro-batch. {RESTORE}"
         )
     return _offset_of(text, f"{checkpoint.uri}/offsets/{batch_id}")
-
-
-def offsets_after_newest_batch(
-    planned: LatestBatch, committed: Mapping[TopicPartition, OffsetAndMetadata]
-) -> dict[TopicPartition, int]:
-    """Returns the offset of each partition after the query's newest micro-batch.
-
-    This is the micro-batch's end, or the committed offset if another client has reset the group since then.
-    """
-    decided = decide_commits(planned.end, committed, OnGroupReset.FOLLOW, "any")
-    return {
-        **{partition: commit.offset for partition, commit in committed.items()},
-        **{partition: commit.offset for partition, commit in decided.commits.items()},
-    }
 
 
 def commit_group(source: Source, checkpoint: Location) -> CommitState:

@@ -7,6 +7,7 @@ from pathlib import Path
 from odradek.monitor.agents.tools import Json, Parameter, Tool, ToolRefused
 from odradek.monitor.view_sources import ViewSource
 from odradek.pipelines.checkpoint import NO_BATCH, newest_batch
+from odradek.pipelines.filesystems.location import LocalLocation
 from odradek.text.similar_names import nearest
 
 
@@ -33,7 +34,7 @@ class _Checkpoints:
 
     def compare_checkpoint(self, checkpoint: str, group: str) -> Json:
         folder = self._folder(checkpoint)
-        newest = newest_batch(folder)
+        newest = newest_batch(LocalLocation(folder))
         if newest.batch == NO_BATCH:
             raise ToolRefused(f"checkpoint: {checkpoint} has no micro-batch yet")
         found = self._source.group(group)
