@@ -23,7 +23,7 @@ from odradek.pipelines.commit.logs import FileLog
 from odradek.pipelines.commit.machine import CommitMachine
 from odradek.pipelines.commit.restores import HeldVersion, VersionCommit
 from odradek.pipelines.commit.state import QueryState, RunTag, TableState, to_json
-from odradek.pipelines.files import row_ends
+from odradek.pipelines.files import file_names
 from odradek.pipelines.iceberg import notes
 from odradek.pipelines.iceberg.notes import Note
 from odradek.pipelines.ingestion import adoption
@@ -323,7 +323,7 @@ ICEBERG_BUGS: dict[str, Bug] = {
 """Bugs of the notes and commits of Iceberg tables."""
 BUGS: dict[str, Bug] = {
     "a run removes files that it could not move": _replacing(CommitMachine, "end", _end_without_unfinished(CommitMachine.end)),
-    "an adoption takes rows of a replay for the position": _replacing(row_ends, "REPLAYS", re.compile("(?!)")),
+    "an adoption takes rows of a replay for the position": _replacing(file_names, "REPLAYS", re.compile("(?!)")),
     "a replay moves the group": _replacing(
         TableScenario, "check_after_replay", _group_moved(TableScenario.check_after_replay)
     ),

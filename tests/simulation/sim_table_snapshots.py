@@ -15,7 +15,7 @@ from sim_table_store import HeldBatch, SimStore, SimVersions
 
 from odradek.pipelines.commit import operations as op
 from odradek.pipelines.commit.state import BatchPlan, RunTag, TableState, key_of
-from odradek.pipelines.files import row_ends
+from odradek.pipelines.files import file_names
 from odradek.pipelines.iceberg import notes
 from odradek.pipelines.iceberg.notes import AncestorEvidence, EntryFiles, Note, SnapshotNote, TableView
 
@@ -78,7 +78,7 @@ class SimSnapshots(SimVersions):
         return sum(name.startswith(prefix) for name in self.visible_files()) == files.number
 
     def _has_rows(self) -> bool:
-        names = (name for name in self.visible_files() if not row_ends.is_named(name, row_ends.REPLAYS))
+        names = (name for name in self.visible_files() if not file_names.is_named(name, file_names.REPLAYS))
         return any(self.data[name][0] < self.data[name][1] for name in names)
 
     def _read(self, plan: BatchPlan | None) -> op.LogPosition:

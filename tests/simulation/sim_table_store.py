@@ -18,7 +18,7 @@ from odradek.core.ids import TopicPartition
 from odradek.pipelines.commit import operations as op
 from odradek.pipelines.commit.restores import VersionCommit, held_version
 from odradek.pipelines.commit.state import Added, BatchPlan, RunTag, TableState, key_of
-from odradek.pipelines.files import row_ends
+from odradek.pipelines.files import file_names
 
 TP, OTHER = TopicPartition("t", 0), TopicPartition("u", 0)
 """The query always reads the first one. It does not read the other one for a while."""
@@ -190,7 +190,7 @@ class SimStore:
         names of files."""
         ends: dict[TopicPartition, int] = {}
         for name in self.visible_files():
-            if not row_ends.is_named(name, row_ends.REPLAYS):
+            if not file_names.is_named(name, file_names.REPLAYS):
                 for row in range(*self.data.get(name, (0, 0))):
                     tp = partition_of(row)
                     ends[tp] = max(ends.get(tp, 0), row % ROWS + 1)

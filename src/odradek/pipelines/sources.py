@@ -155,9 +155,7 @@ def _members(admin: Admin, group: str) -> Sequence[MemberDescription]:
 
 def with_short_timeouts(config: ClientConfig) -> ClientConfig:
     """Returns the same configuration with short timeouts, for a user who waits at a terminal."""
-    import dataclasses
-
-    return dataclasses.replace(
+    return replace(
         config,
         default_api_timeout_ms=min(_LOOK_MS, config.default_api_timeout_ms),
         bootstrap_timeout_ms=0,

@@ -11,37 +11,25 @@ after some time. So a file is also kept if a removed commit may have had it.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from odradek.pipelines.commit.state import RunTag
 from odradek.pipelines.delta.commit_history import actions_at, info_of
 from odradek.pipelines.delta.state import TEXT
+from odradek.pipelines.files.file_names import BatchFiles, batch_in, last_part, newest_batch, prefix_of
 from odradek.pipelines.files.staging import DAY_S
 from odradek.pipelines.filesystems.location import FileStatus, Location
 from odradek.pipelines.commit.notes import STATE
-from odradek.pipelines.parquet.table import prefix_of
 from odradek.text.table_paths import DELTA_LOG
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable as Log
 
-# The micro-batch and the run in the name of a file.
-_NUMBER = re.compile(r"batch-(\d{6,})-[0-9a-f]{8}-")
-_OURS = re.compile(r"(batch-\d{6,}-[0-9a-f]{8}|replay-[0-9a-f]{16})-((?:\d{6,}\.)?[0-9a-f]{8})-")
 _SWEPT = "swept"
 # The largest assumed difference between the clocks of writers and committers.
 _SKEW_S = 300.0
-
-
-class BatchFiles(NamedTuple):
-    """A micro-batch that a run has written: the prefix of its files' names, and the run as a text: ``RunTag.text``, or
-    the first digits of the run's id in earlier versions."""
-
-    prefix: str
-    run: str
 
 
 class DeltaLeftovers:
@@ -54,17 +42,16 @@ class DeltaLeftovers:
 
     def newest_batch(self) -> int | None:
         """Returns the highest number of a query's micro-batch in the names of files; None if there is none."""
-        names = (_last(file.name) for file in self._table.data_files())
-        return max((int(found[1]) for name in names if (found := _NUMBER.match(name))), default=None)
+        return newest_batch(file.name for file in self._table.data_files())
 
     def has_any_of(self, can_publish: Callable[[RunTag], bool], dead: Collection[str], log: Log) -> bool:
         """Returns whether there are files of runs that can still publish, or of the ``dead`` runs of earlier versions,
         which the newest version of the log does not have."""
-        ids, held = {run[:8] for run in dead}, {_last(uri) for uri in log.file_uris()}
+        ids, held = {run[:8] for run in dead}, {last_part(uri) for uri in log.file_uris()}
         for file in self._table.data_files():
             batch = _batch(file.name)
-            if batch is not None and _last(file.name) not in held:
-                run = RunTag.parse(batch.run)
+            if batch is not None and last_part(file.name) not in held:
+                run = batch.tag
                 if batch.run in ids if run is None else can_publish(run):
                     return True
         return False
@@ -96,10 +83,10 @@ class DeltaLeftovers:
             return
         log = self._log()
         if log is None:  # it may be lost, and then the files of earlier versions are the table
-            found = {file: batch for file, batch in found.items() if RunTag.parse(batch.run) is not None}
+            found = {file: batch for file, batch in found.items() if batch.tag is not None}
         else:
-            current = {_last(uri) for uri in log.file_uris()}
-            found = {file: batch for file, batch in found.items() if _last(file.name) not in current}
+            current = {last_part(uri) for uri in log.file_uris()}
+            found = {file: batch for file, batch in found.items() if last_part(file.name) not in current}
         if not found:
             return
         commits = _Commits(self._table, [] if log is None else log.history(), set(found.values()))
@@ -136,7 +123,7 @@ class _Commits:
         A removed commit may have had the file only if commits were removed (not ``is_whole``) and if the file is older
         than all existing commits, with a tolerance of ``_SKEW_S``.
         """
-        if _last(file.name) in self._kept or batch in self._unknown:
+        if last_part(file.name) in self._kept or batch in self._unknown:
             return True
         return not is_whole and file.written_s < self._oldest_s + _SKEW_S
 
@@ -146,12 +133,12 @@ def _files_added_by(actions: list[dict[str, Any]] | None, batch_text: str) -> se
     commit's. The version in deltalake's history can be wrong: it counts only commits with a ``commitInfo`` action."""
     if actions is None or info_of(actions).get(TEXT) != batch_text:
         return None
-    return {_last(action["add"]["path"]) for action in actions if "add" in action}
+    return {last_part(action["add"]["path"]) for action in actions if "add" in action}
 
 
 def _batch(name: str) -> BatchFiles | None:
-    found = _OURS.match(_last(name))
-    return None if found is None else BatchFiles(found[1], found[2])
+    found = batch_in(name)
+    return found if found is not None and found.run else None
 
 
 def _is_over(name: str, can_publish: Callable[[RunTag], bool], dead: Collection[str] | None) -> bool:
@@ -160,12 +147,8 @@ def _is_over(name: str, can_publish: Callable[[RunTag], bool], dead: Collection[
     batch = _batch(name)
     if batch is None:
         return False
-    run = RunTag.parse(batch.run)
+    run = batch.tag
     return (dead is None or batch.run in dead) if run is None else not can_publish(run)
-
-
-def _last(path: str) -> str:
-    return path.rpartition("/")[2]
 
 
 def _seconds(text: str | None) -> float:

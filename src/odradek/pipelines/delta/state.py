@@ -29,7 +29,6 @@ The text ``odradek.batch`` in each commit has the micro-batch, too, for people a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -53,7 +52,7 @@ from odradek.pipelines.commit.state import (
     of_number,
     of_text,
 )
-from odradek.pipelines.parquet.table import prefix_of
+from odradek.pipelines.files.file_names import batch_in, last_part, prefix_of
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable as Log
@@ -65,8 +64,6 @@ TOPIC, TAIL = "odradek-topic", "odradek-tail"
 TEXT = "odradek.batch"
 _RETENTION = "delta.setTransactionRetentionDuration"
 """The property of a table that makes Delta forget actions that were not repeated for this time."""
-_BATCH = re.compile(r"batch-\d{6,}-")
-"""The start of the names of a query's files."""
 _RUN_BITS = _CRC_BITS = 32
 _LONGEST_BATCH = 1 << 31
 _COUNTS = ("rows", "bad", "files", "bytes")
@@ -133,7 +130,7 @@ def read_unknown(log: Log, plan: BatchPlan, reason: str) -> TableState:
     for name, one in state.queries.items():
         if name in (plan.query, newest) and one.batch >= 0 and one.added.files:
             prefix = f"{prefix_of(one.batch, name)}-"
-            if sum(uri.rpartition("/")[2].startswith(prefix) for uri in log.file_uris()) == one.added.files:
+            if sum(last_part(uri).startswith(prefix) for uri in log.file_uris()) == one.added.files:
                 return state
     queries = {name: QueryState(one.batch, None) for name, one in state.queries.items()}
     return replace(state, queries=queries, is_whole=False, restored=reason)
@@ -270,7 +267,7 @@ def has_query(log: Log, *, is_begun: Callable[[], bool] = lambda: False) -> bool
         return True
     if _number(log, RUN) is not None or _is_whole(commits):
         return False
-    if any(_BATCH.match(uri.rpartition("/")[2]) for uri in log.file_uris()):
+    if any(batch is not None and batch.number is not None for batch in map(batch_in, log.file_uris())):
         return True
     return None if is_begun() else False
 

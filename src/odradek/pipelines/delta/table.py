@@ -37,13 +37,13 @@ from odradek.pipelines.delta.commit_conflicts import CommitConflicts
 from odradek.pipelines.delta.protocol import check_supported
 from odradek.pipelines.delta.restores import DeltaRestores, StateLog
 from odradek.pipelines.files.file_layouts import FolderLayout
+from odradek.pipelines.files.file_names import REPLAYS, prefix_of, table_file_name
 from odradek.pipelines.files.partition_folders import NULL, check_partition_columns
-from odradek.pipelines.files.row_ends import REPLAYS, row_ends
+from odradek.pipelines.files.row_ends import row_ends
 from odradek.pipelines.files.staging import StagedFile, Staging
 from odradek.pipelines.files.table_rows import Marks, Spans, marks_in
 from odradek.pipelines.filesystems.location import FileStatus, Location
 from odradek.pipelines.formats.table_sink import VersionedTableSink, next_number
-from odradek.pipelines.parquet.table import prefix_of, table_file_name
 from odradek.text.table_paths import check_descriptors, delta_uri
 
 if TYPE_CHECKING:
@@ -296,10 +296,10 @@ class DeltaTable(VersionedTableSink):
         self._has_written, layout = True, FolderLayout(tuple(self._partition_by))
         if rows.in_place:
             return rows.write(self._table, prefix, layout)
-        staged = self._staging.stage(rows, plan.batch, prefix, layout)
+        folder = self._staging.root.child(self._staging.batch(plan.batch))
+        staged = rows.write(folder, prefix, layout)
         named = [replace(file, name=table_file_name(file.name, prefix, number)) for number, file in enumerate(staged)]
         moves = [(file.name, to.name) for file, to in zip(staged, named, strict=True)]
-        folder = self._staging.root.child(self._staging.batch(plan.batch))
         self._table.move_here(folder, moves)
         folder.remove()
         return named

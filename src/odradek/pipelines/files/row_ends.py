@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from odradek.core.ids import TopicPartition
+from odradek.pipelines.files.file_names import REPLAYS, is_named
 from odradek.pipelines.files.table_folders import folder_of
 from odradek.pipelines.filesystems.hadoop_location import HadoopLocation
 
@@ -20,17 +21,7 @@ if TYPE_CHECKING:
 
     from odradek.pipelines.filesystems.location import Location
 
-
-REPLAYS = re.compile(r"replay-[0-9a-f]{16}-[^/]*")
-"""The names of files of replays."""
-OURS = re.compile(r"(?:batch-[0-9]{6,}-[0-9a-f]{8}|replay-[0-9a-f]{16})-[^/]*")
-"""The names of files that a pipeline has written, and no other writer."""
 _COLUMNS = "topic STRING, partition INT, offset BIGINT"
-
-
-def is_named(path: str, names: re.Pattern[str]) -> bool:
-    """Returns whether the last part of a path has one of these names."""
-    return names.fullmatch(path.rpartition("/")[2]) is not None
 
 
 def parquet_row_ends(

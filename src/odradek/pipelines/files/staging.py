@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,7 +25,6 @@ from odradek.core.counts import counted
 from odradek.core.errors import OdradekError
 from odradek.pipelines.commit.state import NO_RUN, RunTag
 from odradek.pipelines.filesystems.atomic_renames import PROBE
-from odradek.pipelines.files.file_layouts import FileLayout
 from odradek.pipelines.files.statistics import file_statistics
 from odradek.pipelines.filesystems.location import FileStatus, LocalLocation, Location, sync_directory
 from odradek.pipelines.filesystems.hadoop_location import HadoopLocation
@@ -72,13 +71,6 @@ class StagedFile:
     footer: pq.FileMetaData | None = field(default=None, repr=False, compare=False)
 
 
-class StagedRows(Protocol):
-    """Rows that can write themselves into a folder."""
-
-    def write(self, location: Location, prefix: str, layout: FileLayout) -> list[StagedFile]:
-        """Writes the rows and returns the files. Raises the errors of the write."""
-
-
 class Staging:
     """The staging folders of a table: one for each run of a writer. ``run``: the run that stages now."""
 
@@ -111,13 +103,6 @@ class Staging:
 
     def _is_dead(self, name: str, dead: Collection[str] | None) -> bool:
         return dead is None or name in dead or self.root.child(name).age_s() > DAY_S
-
-    def stage(self, rows: StagedRows, batch_id: int, prefix: str, layout: FileLayout) -> list[StagedFile]:
-        """Writes the rows of a micro-batch; returns the files with rows. On a local location the files are synced.
-
-        Raises the errors of ``rows.write``.
-        """
-        return rows.write(self.root.child(self.batch(batch_id)), prefix, layout)
 
 
 def write_counted(frame: DataFrame, location: Location, partition_by: Sequence[str] = ()) -> list[StagedFile]:

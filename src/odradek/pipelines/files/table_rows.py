@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from odradek.core.ids import TopicPartition
-from odradek.pipelines.files.row_ends import REPLAYS, is_named
+from odradek.pipelines.files.file_names import REPLAYS, is_named, last_part
 from odradek.pipelines.files.table_folders import folder_of
 from odradek.pipelines.filesystems.hadoop_location import HadoopLocation
 
@@ -116,7 +116,7 @@ def _newest_first(files: Sequence[ds.Fragment]) -> Iterator[list[ds.Fragment]]:
     """Yields groups of at least ``_FILES`` files, if there are so many. All files of a micro-batch are in one group."""
     by_batch: dict[str, list[ds.Fragment]] = {}
     for file in files:
-        by_batch.setdefault("-".join(file.path.rpartition("/")[2].split("-")[:2]), []).append(file)
+        by_batch.setdefault("-".join(last_part(file.path).split("-")[:2]), []).append(file)
     group: list[ds.Fragment] = []
     for name in sorted(by_batch, reverse=True):
         group += by_batch[name]

@@ -33,7 +33,7 @@ from odradek.pipelines.commit.operations import (
     WriteRows,
 )
 from odradek.pipelines.commit.state import Added, BatchPlan, QueryState, RunTag, TableState
-from odradek.pipelines.files.row_ends import REPLAYS
+from odradek.pipelines.files.file_names import REPLAYS
 from odradek.pipelines.files.table_rows import Marks, Spans
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from odradek.pipelines.files.file_names import last_part
 from odradek.pipelines.files.staging import StagedFile
 
 if TYPE_CHECKING:
@@ -49,11 +50,6 @@ def manifest_entries(table: IcebergMetadata, files: Sequence[StagedFile]) -> Ite
 def path_of(table: IcebergMetadata, name: str) -> str:
     """Returns the path of one of our data files. ``name``: relative to the folder of data files."""
     return f"{table.location().rstrip('/')}/{FOLDER}/{name}"
-
-
-def last_part(path: str) -> str:
-    """Returns the name of a file without folders."""
-    return path.rpartition("/")[2]
 
 
 def current_files(table: IcebergMetadata) -> list[str]:

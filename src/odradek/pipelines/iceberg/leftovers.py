@@ -6,19 +6,16 @@ metadata are read after the list of files, so they have all files that these run
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from odradek.pipelines.commit.state import RunTag
+from odradek.pipelines.files.file_names import batch_in, last_part, newest_batch
 from odradek.pipelines.filesystems.location import Location
-from odradek.pipelines.iceberg.data_files import all_names, last_part
+from odradek.pipelines.iceberg.data_files import all_names
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergMetadata
-
-_OURS = re.compile(r"(?:batch-(\d{6,})-[0-9a-f]{8}|replay-[0-9a-f]{16})-(\d{6,}\.[0-9a-f]{8})-[^/]*\.parquet")
-"""The micro-batch of a file, and its run."""
 
 
 class IcebergLeftovers:
@@ -30,8 +27,7 @@ class IcebergLeftovers:
 
     def newest_batch(self) -> int | None:
         """Returns the highest number of a query's micro-batch in the names of files; None if there is none."""
-        found = (batch_in(file.name) for file in self._folder.data_files())
-        return max((number for number in found if number is not None), default=None)
+        return newest_batch(file.name for file in self._folder.data_files())
 
     def has_any_of(self, can_publish: Callable[[RunTag], bool]) -> bool:
         """Returns whether there are files of runs that can still publish, which no snapshot has."""
@@ -48,23 +44,10 @@ class IcebergLeftovers:
             self._folder.delete(name)
 
     def _names(self, is_wanted: Callable[[RunTag], bool]) -> list[str]:
-        return [
-            file.name for file in self._folder.data_files() if (run := run_in(file.name)) is not None and is_wanted(run)
-        ]
+        found = ((file.name, batch_in(file.name)) for file in self._folder.data_files())
+        return [name for name, batch in found if batch is not None and batch.tag is not None and is_wanted(batch.tag)]
 
     def _unknown(self, names: list[str]) -> list[str]:
         table = self._load() if names else None
         held = set() if table is None else all_names(table)
         return [name for name in names if last_part(name) not in held]
-
-
-def run_in(name: str) -> RunTag | None:
-    """Returns the run in the name of a file; None if no run of odradek has written it."""
-    found = _OURS.fullmatch(last_part(name))
-    return None if found is None else RunTag.parse(found[2])
-
-
-def batch_in(name: str) -> int | None:
-    """Returns the number of a query's micro-batch in the name of a file; None if it has none."""
-    found = _OURS.fullmatch(last_part(name))
-    return None if found is None or found[1] is None else int(found[1])

@@ -29,7 +29,8 @@ from odradek.pipelines.commit.state import (
     TableRefused,
     TableState,
 )
-from odradek.pipelines.files.row_ends import OURS, REPLAYS, is_named, row_ends
+from odradek.pipelines.files.file_names import OURS, REPLAYS, is_named, last_part, prefix_of
+from odradek.pipelines.files.row_ends import row_ends
 from odradek.pipelines.files.staging import StagedFile
 from odradek.pipelines.files.table_rows import Marks, Spans, marks_in
 from odradek.pipelines.filesystems.location import Location
@@ -44,11 +45,10 @@ from odradek.pipelines.iceberg.columns import (
     spec_of,
 )
 from odradek.pipelines.iceberg.commits import Seen, SnapshotCommits, changed_meanwhile, create, older_snapshots, view_of
-from odradek.pipelines.iceberg.data_files import FOLDER, current_files, dataset_of, last_part
+from odradek.pipelines.iceberg.data_files import FOLDER, current_files, dataset_of
 from odradek.pipelines.iceberg.leftovers import IcebergLeftovers
 from odradek.pipelines.iceberg.notes import AncestorEvidence, EntryFiles, Note, read
 from odradek.pipelines.iceberg.partitions import check_transforms, transforms_of
-from odradek.pipelines.parquet.table import prefix_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -139,7 +139,7 @@ class IcebergTable(VersionedTableSink):
         if view_of(table.metadata).note is not None or self._state_of(table).state.run != NO_RUN:
             return
         with self._reading():
-            ours = next((path for path in current_files(table) if is_named(last_part(path), OURS)), None)
+            ours = next((path for path in current_files(table) if is_named(path, OURS)), None)
         if ours is not None:
             raise self._lost(f"the Iceberg table {self._shown} has the file {last_part(ours)} and no notes of it")
 

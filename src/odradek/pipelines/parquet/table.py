@@ -60,7 +60,8 @@ from odradek.pipelines.commit.state import (
 from odradek.pipelines.files.batch_rows import BatchRows
 from odradek.pipelines.files.file_layouts import FolderLayout
 from odradek.pipelines.files.partition_folders import check_partition_columns
-from odradek.pipelines.files.row_ends import REPLAYS, parquet_row_ends
+from odradek.pipelines.files.file_names import REPLAYS, batch_in, newest_batch, prefix_of, table_file_name
+from odradek.pipelines.files.row_ends import parquet_row_ends
 from odradek.pipelines.files.staging import Staging
 from odradek.pipelines.files.table_rows import Marks, Spans, parquet_marks
 from odradek.pipelines.filesystems.location import Location
@@ -72,8 +73,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _MARK = "log-forgotten"
-_FILE = re.compile(r"(?:batch-(\d+)-([0-9a-f]{8})|(replay-[0-9a-f]{16}))-(?:(\d{6,}\.[0-9a-f]{8})-)?[^/]*\.parquet")
-"""A file in the table: its micro-batch and query, or its replay; its run, unless an earlier version wrote it."""
 
 
 class ParquetTable(TableSink):
@@ -153,18 +152,19 @@ class ParquetTable(TableSink):
         """A file is in the table only after its entry. So a file of a later run, or of a later micro-batch, than the
         noted ones shows that notes were removed, or that an older copy of them was put back. The same is true for a
         file of a replay without a note."""
-        files = [found for file in self._table.data_files() if (found := _FILE.fullmatch(_last_part(file.name)))]
+        names = [file.name for file in self._table.data_files()]
+        files = [found for name in names if (found := batch_in(name)) is not None]
         state = self.state()  # read after the list: another run may publish meanwhile
         if query.startswith(REPLAY):
-            if state.of(query) is None and any(file[3] == key_of(query) for file in files):
+            if state.of(query) is None and any(file.prefix == key_of(query) for file in files):
                 raise self._older_notes("files of this replay", "do not have it")
         elif query:
-            last = max((int(file[1]) for file in files if file[2] == query[:8]), default=None)
+            last = newest_batch(names, query)
             known = state.of(query)
             if last is not None and (known is None or last > known.batch):
                 noted = "do not have this query" if known is None else f"end at micro-batch {known.batch}"
                 raise self._older_notes(f"files of micro-batch {last}", noted)
-        runs = {tag for file in files if file[4] and (tag := RunTag.parse(file[4])) is not None}
+        runs = {tag for file in files if (tag := file.tag) is not None}
         later = [tag for tag in runs if tag != state.run and tag.number >= state.run.number]
         if later:
             raise self._older_notes(f"files of run {max(later).number}", f"end at run {state.run.number}")
@@ -238,7 +238,7 @@ class ParquetTable(TableSink):
         assert self._rows is not None
         folder = self._staging.batch(plan.batch)
         prefix = prefix_of(plan.batch, plan.query)
-        staged = self._staging.stage(self._rows, plan.batch, prefix, FolderLayout(self._partition_by))
+        staged = self._rows.write(self._staging.root.child(folder), prefix, FolderLayout(self._partition_by))
         return NewFiles((folder, staged), Added.of(staged), dict(self._rows.tails))
 
     def _described(self, change: TableChange) -> dict[str, Any]:
@@ -292,19 +292,3 @@ class ParquetTable(TableSink):
                 " or let the table go on without these rows: `odradek pipeline adopt` shows how"
             )
         return [(name, target) for name, target in moves if target not in self.lost]
-
-
-def prefix_of(batch_id: int, query_id: str) -> str:
-    """Returns the prefix of a micro-batch's file names. A query's micro-batch has its number in the prefix. A replay is
-    a single micro-batch, and its prefix is the start of its id."""
-    return query_id[:23] if query_id.startswith("replay-") else f"batch-{batch_id:06d}-{query_id[:8]}"
-
-
-def table_file_name(name: str, prefix: str, number: int) -> str:
-    """Returns the name of a staged file in the table: in the same folder, with the micro-batch in its name."""
-    folder, _, _ = name.rpartition("/")
-    return f"{folder}/{prefix}-part-{number:05d}.parquet".lstrip("/")
-
-
-def _last_part(name: str) -> str:
-    return name.rpartition("/")[2]

@@ -4,7 +4,7 @@ If the data directory of a broker is put back from an older copy, other records 
 as added. The runs after that would leave them out. The evidence is the log's end, and
 
 * for a table, the newest record below the last noted offset that the log still has and that is a row of this replay,
-  too (``files/log_rows``);
+  too (``tables/log_rows``);
 * for an exactly-once replay into a topic, the last batch that was read (``core/ids.LogTail``). Where it is not noted,
   or cannot be compared, it is the newest record that was sent and that both logs still have.
 """
@@ -23,10 +23,10 @@ from odradek.client.errors import OffsetOutOfRange
 from odradek.client.reader import PartitionReader
 from odradek.core.ids import LATEST, TopicPartition
 from odradek.pipelines.commit.state import Piece, key_of
-from odradek.pipelines.files.driver_tails import FETCH_BYTES, DriverTails
-from odradek.pipelines.files.log_rows import LogRows
 from odradek.pipelines.ranges import RangeGone
 from odradek.pipelines.replays.input import available
+from odradek.pipelines.tables.driver_tails import FETCH_BYTES, DriverTails
+from odradek.pipelines.tables.log_rows import LogRows
 from odradek.pipelines.replays.progress import ReplayProgress
 from odradek.pipelines.replays.topic import ReplayedRecord
 from odradek.pipelines.sources import with_short_timeouts

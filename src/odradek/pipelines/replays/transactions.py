@@ -23,7 +23,7 @@ from odradek.client.producer import Producer
 from odradek.client.producer.errors import ProducerFenced
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import LATEST, ConsumerGroupMetadata, LogTail, OffsetAndMetadata, TopicPartition
-from odradek.pipelines.files.driver_tails import DriverTails
+from odradek.pipelines.tables.driver_tails import DriverTails
 from odradek.pipelines.queries import spark_failures
 from odradek.pipelines.ranges import RangeGone, merge
 from odradek.pipelines.replays.input import Replay, Replayed, available

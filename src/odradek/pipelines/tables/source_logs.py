@@ -1,7 +1,7 @@
 """The logs that a table has read: whether they still have what was read before the ranges of a micro-batch.
 
 The evidence is the last batch of each partition (``core/ids.LogTail``), which the table notes. Where it is not known,
-or cannot be compared, the rows of the table are the evidence (``files/log_rows``).
+or cannot be compared, the rows of the table are the evidence (``log_rows``).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Protocol
 from odradek.core.ids import LogTail, LogTails, TopicPartition
 from odradek.pipelines.checkpoint import PlannedBatch
 from odradek.pipelines.commit.state import BatchPlan
-from odradek.pipelines.files.driver_tails import DriverTails
-from odradek.pipelines.files.log_rows import LogRows
+from odradek.pipelines.tables.driver_tails import DriverTails
+from odradek.pipelines.tables.log_rows import LogRows
 from odradek.pipelines.files.table_rows import Marks, Spans
 from odradek.spark.options import ReadOptions
 

@@ -47,7 +47,7 @@ from odradek.pipelines.commit.state import (
 from odradek.pipelines.decoders.decoder import Decoder, decoder_for
 from odradek.pipelines.files.batch_rows import RangeRows, SparkRows, check_decoder
 from odradek.pipelines.files.partition_values import usable_frame
-from odradek.pipelines.files.row_ends import OURS
+from odradek.pipelines.files.file_names import OURS
 from odradek.pipelines.files.staging import DAY_S, has_other_attempts, tagged_jobs
 from odradek.pipelines.files.table_folders import folder_of
 from odradek.pipelines.files.table_rows import Marks, Spans
