@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from odradek.audit.connect_commits import SinkCommits
     from odradek.audit.tables import AuditedTable
     from odradek.audit.verification import PartitionAudit, TableAudit
+    from odradek.pipelines.iceberg.catalogs import TableName
 
 EXIT_NOT_WHOLE = 1
 _HEADER = ("TOPIC", "PARTITION", "ROWS", "FIRST", "LAST", "REPEATED", "MISSING", "LOST", "UNKNOWN", "GROUP", "LOG END")
@@ -30,7 +31,7 @@ _WORDS = {
 
 def run_verify_command(line: VerifyLine) -> int:
     """Runs the command; returns the exit code. Raises OdradekError."""
-    _check_table(line)
+    name = _table_name(line)
     if line.group is not None and line.bootstrap_servers is None:
         raise CommandError("--group needs -b / --bootstrap-server: the commits of a group are in a cluster")
     with extra_in_errors("an audit of a table"):
@@ -41,7 +42,7 @@ def run_verify_command(line: VerifyLine) -> int:
     from odradek.audit.tables import FilesMissing
 
     try:
-        audit = _verified(line, names)
+        audit = _verified(line, name, names)
     except FilesMissing as error:
         raise CommandError(str(error), EXIT_NOT_WHOLE) from error
     except ArgumentError:  # shown with the names of options
@@ -55,8 +56,9 @@ def run_verify_command(line: VerifyLine) -> int:
     return EXIT_OK if audit.is_whole else EXIT_NOT_WHOLE
 
 
-def _check_table(line: VerifyLine) -> None:
-    """Raises CommandError unless the line names one table."""
+def _table_name(line: VerifyLine) -> TableName | None:
+    """Returns the name of an Iceberg table; None for a folder. Raises CommandError and ArgumentError unless the line
+    names one table."""
     is_iceberg = bool(line.catalog is not None or line.table is not None or line.catalog_options)
     if line.folder is not None and is_iceberg:
         raise CommandError(
@@ -64,42 +66,38 @@ def _check_table(line: VerifyLine) -> None:
             " and the name of an Iceberg table"
         )
     if is_iceberg:
-        for name, value in (("--catalog", line.catalog), ("--table", line.table)):
-            if value is None:
-                raise CommandError(
-                    f"{name} is missing: an Iceberg table needs a catalogue and a name, such as db.events"
-                )
-    elif line.folder is None:
+        from odradek.pipelines.iceberg.catalogs import TableName
+
+        return TableName.of(line.catalog, line.table, line.catalog_options)
+    if line.folder is None:
         raise CommandError(
             "TABLE is missing: give a folder of Parquet files, a Delta table, or --catalog and --table of an Iceberg"
             " table"
         )
-    elif not line.folder.strip():
+    if not line.folder.strip():
         raise CommandError("TABLE is empty: give a folder of Parquet files, or a Delta table")
+    return None
 
 
-def _opened(line: VerifyLine) -> AuditedTable:
+def _opened(line: VerifyLine, name: TableName | None) -> AuditedTable:
     """Returns the table. Raises OdradekError."""
-    if line.folder is not None:
+    if name is None:
         from odradek.audit.tables import open_table
 
-        return open_table(line.folder)
-    assert line.catalog is not None
-    assert line.table is not None
+        return open_table(line.folder or "")
     from odradek.audit.iceberg_tables import IcebergRows
-    from odradek.pipelines.iceberg.catalogs import TableName, load, open_catalog, shown_catalog
+    from odradek.pipelines.iceberg.catalogs import load, open_catalog, shown_catalog
 
-    name = TableName(line.catalog, line.table, line.catalog_options or {})
     table = load(open_catalog(name), name)
     if table is None:
         raise CommandError(
-            f"--table {line.table}: the catalogue {shown_catalog(line.catalog)} has no such table: correct the name, or"
+            f"--table {name.table}: the catalogue {shown_catalog(name.catalog)} has no such table: correct the name, or"
             " choose the catalogue in the database with --catalog-option name=…"
         )
-    return IcebergRows(line.table, table)
+    return IcebergRows(name.table, table)
 
 
-def _verified(line: VerifyLine, names: tuple[str | None, ...]) -> TableAudit:
+def _verified(line: VerifyLine, name: TableName | None, names: tuple[str | None, ...]) -> TableAudit:
     from odradek.audit.verification import verify_table
 
     with ExitStack() as stack:
@@ -107,7 +105,7 @@ def _verified(line: VerifyLine, names: tuple[str | None, ...]) -> TableAudit:
         if line.bootstrap_servers is not None:
             check_bootstrap(line.bootstrap_servers)
             admin = stack.enter_context(connect(line.bootstrap_servers, line.timeout_ms, line.command_config))
-        table = _opened(line)
+        table = _opened(line, name)
         return verify_table(table, admin, group=line.group, topic=line.topic, columns=names, stage=progress)
 
 

@@ -38,6 +38,14 @@ class TableName:
     table: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
+    @classmethod
+    def of(cls, catalog: str | None, table: str | None, options: Mapping[str, str] | None) -> TableName:
+        """Returns the name that options give. Raises ArgumentError if one is missing."""
+        if not catalog or not table:
+            lacks = "table" if catalog else "catalog"
+            raise wrong(lacks, " is missing: an Iceberg table needs a catalogue and a name, such as db.events")
+        return cls(catalog, table, options or {})
+
     @property
     def identifier(self) -> tuple[str, ...]:
         return tuple(self.table.split("."))

@@ -48,10 +48,7 @@ class IcebergFormat(TableFormat):
         """Accepts every store: the catalogue changes a table by compare-and-set."""
 
     def place(self, options: PipelineOptions | AdoptOptions, output: str | Path | None) -> TablePlace:
-        if not options.catalog or not options.table:
-            lacks = "table" if options.catalog else "catalog"
-            raise wrong(lacks, " is missing: an Iceberg table needs a catalogue and a name, such as db.events")
-        named = TableName(options.catalog, options.table, options.catalog_options or {})
+        named = TableName.of(options.catalog, options.table, options.catalog_options)
         return place_of(named, None if output is None else str(output))
 
     def opener(self, target: TargetOptions, location: Location) -> Callable[[str], IcebergTable]:
