@@ -21,7 +21,8 @@ def begun(folder: Path) -> Path:
     location = LocalLocation(folder)
     location.make()
     mark(
-        LocalLocation(folder.with_name(f"{folder.name}-checkpoint")), begin_table(location, Target(str(folder)).layout())
+        LocalLocation(folder.with_name(f"{folder.name}-checkpoint")),
+        begin_table(location, Target(str(folder)).layout()),
     )
     return folder
 

@@ -23,9 +23,9 @@ from support.ignorant_store import ignorant_store
 from support.object_store import PASSWORD, USER, ObjectStore, object_store
 
 from odradek.core.errors import ConfigError
+from odradek.pipelines.filesystems.hadoop_location import HadoopLocation
 from odradek.pipelines.filesystems.location import remove_unfinished
 from odradek.pipelines.formats.target import Target
-from odradek.pipelines.filesystems.hadoop_location import HadoopLocation
 from odradek.pipelines.tables.runs import RunRecord
 from odradek.pipelines.tables.table import Table
 

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from odradek.core.errors import StorageError
-from odradek.pipelines.filesystems import atomic_renames
 from odradek.pipelines.commit.logs import FileLog
+from odradek.pipelines.filesystems import atomic_renames
 from odradek.pipelines.filesystems.atomic_renames import rename_exclusively
 from odradek.pipelines.filesystems.location import LocalLocation
 

@@ -25,7 +25,6 @@ from pyiceberg.types import (
 )
 
 from odradek.core.errors import ConfigError
-from odradek.pipelines.option_checks import partition_terms
 from odradek.pipelines.iceberg.columns import IcebergLayout
 from odradek.pipelines.iceberg.partitions import (
     PartitionTransform,
@@ -34,6 +33,7 @@ from odradek.pipelines.iceberg.partitions import (
     transforms_of,
     values_of,
 )
+from odradek.pipelines.option_checks import partition_terms
 
 CHANCE = Random(7)
 TIMES = [

@@ -35,10 +35,10 @@ from table_rows import QUERY, TP
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.commit.machine import OutcomeUnknown
+from odradek.pipelines.commit.notes import STATE_PROPERTY
 from odradek.pipelines.commit.state import RunFenced, TableRefused
 from odradek.pipelines.filesystems.location import LocalLocation
 from odradek.pipelines.iceberg.catalogs import TableName, place_of
-from odradek.pipelines.commit.notes import STATE_PROPERTY
 from odradek.pipelines.iceberg.notes import TAG
 from odradek.pipelines.iceberg.table import IcebergTable
 from odradek.pipelines.ingestion.job import Ingest

@@ -32,13 +32,12 @@ from odradek.lag import reset
 from odradek.pipelines import Ingested, ingest
 from odradek.pipelines.checkpoint import CommitState, commit_group, idle_state
 from odradek.pipelines.commit.state import Added
+from odradek.pipelines.filesystems.hadoop_location import location_of
 from odradek.pipelines.formats.checkpoint_mark import bind
 from odradek.pipelines.formats.table_description import begin_table
 from odradek.pipelines.formats.target import Target
-from odradek.pipelines.filesystems.hadoop_location import location_of
 from odradek.pipelines.ingestion.job import Ingest, run_ingest
-from odradek.pipelines.queries import parse_trigger
-from odradek.pipelines.queries import QueryFailed
+from odradek.pipelines.queries import QueryFailed, parse_trigger
 from odradek.pipelines.sources import Source
 from odradek.pipelines.tables.table import Table
 from odradek.pipelines.values.formats import ValueFormat

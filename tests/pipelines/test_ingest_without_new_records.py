@@ -25,9 +25,9 @@ from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.lag import reset
 from odradek.pipelines import Ingested, ingest
 from odradek.pipelines.checkpoint import planned_batch
+from odradek.pipelines.filesystems.hadoop_location import location_of
 from odradek.pipelines.formats.table_description import begin_table
 from odradek.pipelines.formats.target import Target
-from odradek.pipelines.filesystems.hadoop_location import location_of
 from odradek.pipelines.ingestion import job as ingest_job
 from odradek.pipelines.tables import runs
 from odradek.pipelines.tables.table import Table

@@ -19,9 +19,9 @@ from table_rows import Rows, plan
 
 from odradek.core.errors import ConfigError, StorageError
 from odradek.pipelines.commit.operations import FinishEntry
+from odradek.pipelines.filesystems.hadoop_location import location_of
 from odradek.pipelines.filesystems.location import LocalLocation
 from odradek.pipelines.formats.target import Target
-from odradek.pipelines.filesystems.hadoop_location import location_of
 from odradek.pipelines.parquet.table import ParquetTable
 from odradek.pipelines.tables.table import Table
 

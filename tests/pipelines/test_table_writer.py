@@ -22,9 +22,9 @@ from odradek.core.ids import TopicPartition
 from odradek.pipelines.decoders.decoder import decoder_for
 from odradek.pipelines.files import table_writer
 from odradek.pipelines.files.batch_rows import found_files
+from odradek.pipelines.files.column_encodings import different_values
 from odradek.pipelines.files.file_layouts import FolderLayout
 from odradek.pipelines.files.partition_folders import by_folder
-from odradek.pipelines.files.column_encodings import different_values
 from odradek.pipelines.files.staging import FilesNotSeen
 from odradek.pipelines.files.statistics import file_statistics
 from odradek.pipelines.files.table_folders import TableFolder, folder_of

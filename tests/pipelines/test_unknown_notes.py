@@ -24,10 +24,10 @@ from odradek.pipelines.checkpoint import planned_batch
 from odradek.pipelines.commit.state import TableRefused, covers_of
 from odradek.pipelines.delta import state as delta_state
 from odradek.pipelines.files.row_ends import parquet_row_ends
+from odradek.pipelines.filesystems.hadoop_location import HadoopLocation
 from odradek.pipelines.filesystems.location import LocalLocation
 from odradek.pipelines.formats.table_description import check_table
 from odradek.pipelines.formats.target import Target
-from odradek.pipelines.filesystems.hadoop_location import HadoopLocation
 from odradek.spark.offsets.source_offset import SourceOffset
 
 OLD = time.time() - 3 * 86_400

@@ -198,7 +198,9 @@ class TableScenario:
                 yield from run.end()
             raise
 
-    def _steps(self, driver: Driver, seen: Checkpoint, log: Any, runs: list[CommitMachine]) -> Generator[Any, Any, None]:
+    def _steps(
+        self, driver: Driver, seen: Checkpoint, log: Any, runs: list[CommitMachine]
+    ) -> Generator[Any, Any, None]:
         newest = yield from log.newest(None)
         self.numbers = max(self.numbers, newest.state.run.number) + (self.random.random() < 0.9)
         driver.tag = RunTag(max(self.numbers, newest.state.run.number + 1), driver.tag.id)

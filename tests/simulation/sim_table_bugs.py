@@ -322,7 +322,9 @@ ICEBERG_BUGS: dict[str, Bug] = {
 }
 """Bugs of the notes and commits of Iceberg tables."""
 BUGS: dict[str, Bug] = {
-    "a run removes files that it could not move": _replacing(CommitMachine, "end", _end_without_unfinished(CommitMachine.end)),
+    "a run removes files that it could not move": _replacing(
+        CommitMachine, "end", _end_without_unfinished(CommitMachine.end)
+    ),
     "an adoption takes rows of a replay for the position": _replacing(file_names, "REPLAYS", re.compile("(?!)")),
     "a replay moves the group": _replacing(
         TableScenario, "check_after_replay", _group_moved(TableScenario.check_after_replay)
@@ -357,7 +359,9 @@ BUGS: dict[str, Bug] = {
     "the group gets the offsets of any run": _replacing(CommitMachine, "commit_offsets", _offsets_of_any_run),
     "the log is not read after the group's commit": _replacing(CommitMachine, "commit_offsets", _no_second_look),
     "the log is read before the fence": _replacing(CommitMachine, "commit_offsets", _look_before_the_fence),
-    "a refused commit is repeated without a look": _replacing(CommitMachine, "commit_offsets", _no_look_after_a_refusal),
+    "a refused commit is repeated without a look": _replacing(
+        CommitMachine, "commit_offsets", _no_look_after_a_refusal
+    ),
     "the broker takes commits of an old epoch": _replacing(
         TableScenario, "_commit_offsets", _old_epochs_commit(TableScenario._commit_offsets)
     ),

@@ -58,7 +58,9 @@ def reset_once(admin: Admin, query: Query, state: DemoState, asked: str | None) 
     if asked is None or not topic_exists(admin, query.topic):
         return None
     committed = admin.list_group_offsets(query.group, admin.partitions(query.topic))
-    decided = decide_commits(newest.end, committed, OnGroupReset.FOLLOW, "any")  # another client may have reset it since
+    decided = decide_commits(
+        newest.end, committed, OnGroupReset.FOLLOW, "any"
+    )  # another client may have reset it since
     positions = {tp: one.offset for tp, one in {**committed, **decided.commits}.items()}
     if pending is not None:
         if not followed:  # the group may be reset already; the new rewind starts at the query's offsets

@@ -324,7 +324,7 @@ def said_by_query(options: IngestOptions | TransformOptions, *, headers: bool) -
 
 
 def letters_topic(on_bad: str) -> str | None:
-    """Returns the topic for records with an unreadable value that a value of ``on_bad`` names; None if there is none."""
+    """Returns the topic for unreadable values that a value of ``on_bad`` names; None if it names none."""
     return on_bad.removeprefix(LETTERS).strip() if on_bad.startswith(LETTERS) else None
 
 

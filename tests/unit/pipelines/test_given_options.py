@@ -15,10 +15,10 @@ from odradek.core.ids import TopicPartition
 from odradek.pipelines.filesystems.location import LocalLocation
 from odradek.pipelines.formats.checkpoint_mark import check_checkpoint_folder, check_table_folders
 from odradek.pipelines.formats.table_description import check_not_foreign
-from odradek.pipelines.option_checks import OF_A_QUERY, partition_terms
 from odradek.pipelines.ingestion.job import Ingest
-from odradek.pipelines.queries import parse_trigger
+from odradek.pipelines.option_checks import OF_A_QUERY, partition_terms
 from odradek.pipelines.options import IngestOptions, ReplayOptions, TransformOptions
+from odradek.pipelines.queries import parse_trigger
 from odradek.pipelines.ranges import parse_ranges
 from odradek.pipelines.replays.input import ReplayRanges
 from odradek.pipelines.replays.job import destination, find_ranges, replay_of

@@ -10,8 +10,8 @@ import pytest
 
 from odradek.core.errors import StorageError
 from odradek.pipelines.filesystems import location as module
-from odradek.pipelines.filesystems.location import LocalLocation
 from odradek.pipelines.filesystems.local_errors import local_error
+from odradek.pipelines.filesystems.location import LocalLocation
 
 
 @pytest.mark.parametrize(

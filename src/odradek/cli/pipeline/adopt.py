@@ -28,8 +28,8 @@ def run_adopt_command(request: AdoptLine) -> int:
         raise CommandError(
             f"--output {request.output} is a file: give the folder of the table that `ingest` has written"
         )
-    from odradek.pipelines.option_checks import check_local_folder, check_place
     from odradek.pipelines.ingestion.adoption import adopt
+    from odradek.pipelines.option_checks import check_local_folder, check_place
     from odradek.pipelines.options import AdoptOptions
 
     if request.output is not None:

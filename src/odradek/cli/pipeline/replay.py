@@ -44,7 +44,9 @@ def run_replay_command(request: ReplayLine) -> int:
     workers = ThreadPoolExecutor(1, "replay")
     try:
         with progress("replaying", 0 if request.as_json else ranges.offsets, "records") as advance:
-            running = workers.submit(run_replay, job, lambda: start_spark(request.master, request.conf, writer), advance)
+            running = workers.submit(
+                run_replay, job, lambda: start_spark(request.master, request.conf, writer), advance
+            )
             done = running.result()
     finally:
         workers.shutdown(wait=False, cancel_futures=True)

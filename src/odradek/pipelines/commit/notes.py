@@ -16,8 +16,8 @@ TABLE_FILE = "table.json"
 BATCHES = "batches"
 """The folder with the entries of a log in files."""
 READ_COMMITTED, READ_UNCOMMITTED = "read_committed", "read_uncommitted"
-"""The table's file says with which level it was begun. A file of the name ``read_uncommitted`` says that a later run did
-not read with ``read_committed``."""
+"""The table's file says with which level it was begun. A file ``read_uncommitted`` says that a later run did not read
+with ``read_committed``."""
 ISOLATION = "isolation"
 STATE_PROPERTY, RUN_PROPERTY = "odradek.state", "odradek.run"
 """A property of an Iceberg table, which is in the summaries of its snapshots, too; and one of these summaries."""

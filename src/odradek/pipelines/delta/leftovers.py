@@ -15,13 +15,13 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from odradek.pipelines.commit.notes import STATE
 from odradek.pipelines.commit.state import RunTag
 from odradek.pipelines.delta.commit_history import actions_at, info_of
 from odradek.pipelines.delta.state import TEXT
 from odradek.pipelines.files.file_names import BatchFiles, batch_in, last_part, newest_batch, prefix_of
 from odradek.pipelines.files.staging import DAY_S
 from odradek.pipelines.filesystems.location import FileStatus, Location
-from odradek.pipelines.commit.notes import STATE
 from odradek.text.table_paths import DELTA_LOG
 
 if TYPE_CHECKING:

@@ -30,10 +30,10 @@ from odradek.pipelines.commit.machine import CommitMachine
 from odradek.pipelines.commit.operations import LogPosition, NewFiles, TableChange
 from odradek.pipelines.commit.state import Added, BatchPlan, RunTag, TableRefused, TableState
 from odradek.pipelines.delta import state as delta_state
+from odradek.pipelines.delta.commit_conflicts import CommitConflicts
 from odradek.pipelines.delta.commit_history import with_history
 from odradek.pipelines.delta.leftovers import DeltaLeftovers
 from odradek.pipelines.delta.log_errors import text_of, unreadable
-from odradek.pipelines.delta.commit_conflicts import CommitConflicts
 from odradek.pipelines.delta.protocol import check_supported
 from odradek.pipelines.delta.restores import DeltaRestores, StateLog
 from odradek.pipelines.files.file_layouts import FolderLayout

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from odradek.core.extras import command_of
-from odradek.pipelines.formats.exclusive_stores import is_s3, no_exclusive_create
-from odradek.pipelines.formats.table_format import TableFormat, TargetOptions
 from odradek.pipelines.commit.notes import STATE
+from odradek.pipelines.formats.exclusive_stores import is_s3, no_exclusive_create
 from odradek.pipelines.formats.table_description import staging_of
+from odradek.pipelines.formats.table_format import TableFormat, TargetOptions
 from odradek.pipelines.values.arguments import wrong
 from odradek.text.table_paths import DELTA_LOG, delta_uri
 

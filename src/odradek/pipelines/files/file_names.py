@@ -1,7 +1,7 @@
 """The names of a table's files: they have the micro-batch or the replay, and the run that has written them. Pure.
 
-``batch-000012-1a2b3c4d-000003.0a1b2c3d-part-00001.parquet``: the number of the micro-batch, the start of the query's id,
-and the run. A replay is a single micro-batch, and its files begin with the start of its id.
+``batch-000012-1a2b3c4d-000003.0a1b2c3d-part-00001.parquet``: the number of the micro-batch, the start of the query's
+id, and the run. A replay is a single micro-batch, and its files begin with the start of its id.
 """
 
 from __future__ import annotations

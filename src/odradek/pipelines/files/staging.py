@@ -24,10 +24,10 @@ import pyarrow.parquet as pq
 from odradek.core.counts import counted
 from odradek.core.errors import OdradekError
 from odradek.pipelines.commit.state import NO_RUN, RunTag
-from odradek.pipelines.filesystems.atomic_renames import PROBE
 from odradek.pipelines.files.statistics import file_statistics
-from odradek.pipelines.filesystems.location import FileStatus, LocalLocation, Location, sync_directory
+from odradek.pipelines.filesystems.atomic_renames import PROBE
 from odradek.pipelines.filesystems.hadoop_location import HadoopLocation
+from odradek.pipelines.filesystems.location import FileStatus, LocalLocation, Location, sync_directory
 from odradek.pipelines.values.reader import ERROR
 from odradek.text.printable import one_line
 

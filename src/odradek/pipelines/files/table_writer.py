@@ -22,8 +22,8 @@ import pyarrow.parquet as pq
 
 from odradek.core.errors import StorageError
 from odradek.pipelines.decoders.decoder import Decoder
-from odradek.pipelines.files.file_layouts import FileLayout, FolderLayout, LaidOutRows
 from odradek.pipelines.files.column_encodings import settings_for
+from odradek.pipelines.files.file_layouts import FileLayout, FolderLayout, LaidOutRows
 from odradek.pipelines.files.table_folders import TableFolder
 from odradek.pipelines.files.task_reports import BadValue, FileReport, PieceReport, TaskReport
 from odradek.pipelines.filesystems.local_errors import remedy_of

@@ -1,8 +1,8 @@
 """The mark of a checkpoint: the table to which it belongs, so that a table is not used with another table's checkpoint.
 
-The file ``odradek-table`` in the checkpoint has the id in the table's description (``table_description``). Two cases are
-refused, because records would be missing or be added twice: a table with micro-batches whose checkpoint is missing, and
-a checkpoint that belongs to another table or query.
+The file ``odradek-table`` in the checkpoint has the id of the table's description (``table_description``). Two cases
+are refused, because records would be missing or be added twice: a table with micro-batches whose checkpoint is missing,
+and a checkpoint that belongs to another table or query.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from odradek.pipelines.commit.damaged_files import DamagedFile, remedied_by
 from odradek.pipelines.commit.notes import STATE, TABLE_FILE
 from odradek.pipelines.commit.state import ANOTHER_TABLE
 from odradek.pipelines.filesystems.location import Location
-from odradek.pipelines.formats.table_description import RESTORE_DESCRIPTION, is_described
+from odradek.pipelines.formats.table_description import RESTORE_FILE, is_described
 from odradek.pipelines.option_checks import check_local_folder
 from odradek.pipelines.values.arguments import wrong
 
@@ -83,7 +83,7 @@ def check_checkpoint(checkpoint: Location, table: Location, table_id: str | None
         return
     is_inside = checkpoint.uri.startswith(f"{table.uri.rstrip('/')}/")
     if table_id is None and (has_batches or (mark is not None and is_inside)):
-        raise ConfigError(f"{table.uri} has lost {STATE}/{TABLE_FILE}, with which it began. {RESTORE_DESCRIPTION}")
+        raise ConfigError(f"{table.uri} has lost {STATE}/{TABLE_FILE}, with which it began. {RESTORE_FILE}")
     if table_id is None and has_batches is False:
         check_new(checkpoint, table)
     if _is_used(checkpoint, mark):

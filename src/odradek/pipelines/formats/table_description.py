@@ -36,7 +36,7 @@ _LOST_FOLDER = (
     f"If it was one, its folder {STATE} is lost or was replaced: restore this folder from a copy of the table, or "
     f"{ANOTHER_TABLE}"
 )
-RESTORE_DESCRIPTION = f"It has the table's id and layout: restore this file from a copy of the table, or {ANOTHER_TABLE}"
+RESTORE_FILE = f"It has the table's id and layout: restore this file from a copy of the table, or {ANOTHER_TABLE}"
 _SHOWN = 60
 """Characters of an option in an error."""
 
@@ -102,8 +102,8 @@ def check_not_foreign(table: Location, layout: TableLayout) -> None:
         )
     if text is None:
         raise ConfigError(
-            f"{table.uri} holds something other than a table of odradek: {others[0]}; there is no {STATE}/{TABLE_FILE}. "
-            f"Choose an empty --output. {_LOST_FOLDER}"
+            f"{table.uri} holds something other than a table of odradek: {others[0]}; there is no {STATE}/{TABLE_FILE}"
+            f". Choose an empty --output. {_LOST_FOLDER}"
         )
     if other is not None and _parse(table, text).layout.get("table_format") == layout.table_format:
         raise ConfigError(
@@ -167,7 +167,7 @@ def _parse(table: Location, text: str) -> _Stored:
         found = _Stored(str(stored["id"]), dict(stored["shape"]), stored.get(_RUNS) is True)
         version = stored["version"]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DamagedFile(name, fault_of(text, error), RESTORE_DESCRIPTION) from error
+        raise DamagedFile(name, fault_of(text, error), RESTORE_FILE) from error
     if version != 1:
         raise StorageError(
             f"{name} was written by another version of odradek (it has version {version!r}, and not 1). Use that "
@@ -178,7 +178,7 @@ def _parse(table: Location, text: str) -> _Stored:
 
 def _text_of(table: Location) -> str | None:
     """Returns the text of the table's file; None if there is none. Raises StorageError."""
-    with remedied_by(RESTORE_DESCRIPTION):
+    with remedied_by(RESTORE_FILE):
         return table.child(STATE).read_text(TABLE_FILE)
 
 
@@ -205,8 +205,8 @@ def stored_layout(table: Location) -> TableLayout:
     text = _text_of(table)
     if text is None and (other := format_of_log(table.children())) is not None:
         raise ConfigError(
-            f"{table.uri} is a {other.title} table without {STATE}/{TABLE_FILE}, which has the options that it was begun "
-            "with: copy this file from the table of which this one is a copy, or from a backup, and repeat the "
+            f"{table.uri} is a {other.title} table without {STATE}/{TABLE_FILE}, which has the options that it was "
+            "begun with: copy this file from the table of which this one is a copy, or from a backup, and repeat the "
             f"command; or {ANOTHER_TABLE}"
         )
     if text is None:

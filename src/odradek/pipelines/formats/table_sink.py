@@ -147,7 +147,7 @@ class TableSink(ABC):
 
     # --- micro-batches
 
-    def check(self, frame: DataFrame) -> None:
+    def check(self, frame: DataFrame) -> None:  # noqa: B027  some formats accept all columns
         """Raises ConfigError if an existing table cannot have the columns of these rows, StorageError."""
 
     @abstractmethod
@@ -224,8 +224,8 @@ class TableSink(ABC):
     def _write(self, plan: BatchPlan) -> NewFiles:
         """Writes ``_rows``. Their names have the run, so two runs never write the same file."""
 
-    def _finish(self, position: LogPosition) -> None:
-        """Does nothing: a reader sees the files as soon as the log has them."""
+    @abstractmethod
+    def _finish(self, position: LogPosition) -> None: ...
 
     @abstractmethod
     def _discard(self, files: NewFiles) -> None: ...
@@ -267,6 +267,9 @@ class VersionedTableSink(TableSink):
                 return operation.answer(self._commit(base, change))
             case _:
                 raise TypeError(f"a table of versions has no {operation}")
+
+    def _finish(self, position: LogPosition) -> None:
+        """Does nothing: a reader sees the files as soon as the log has them."""
 
     @abstractmethod
     def _newest(self, plan: BatchPlan | None = None) -> LogPosition:

@@ -14,10 +14,10 @@ from odradek.history.analysis import RESULTS, Analysis
 from odradek.history.coverage import SCHEMA as COVERAGE
 from odradek.history.report import check_page, render, write_page
 from odradek.history.views import TABLES
-from odradek.pipelines.files.staging import DAY_S, StagedFile, write_counted
-from odradek.pipelines.filesystems.location import LocalLocation, Location
 from odradek.pipelines.commit.notes import STATE
+from odradek.pipelines.files.staging import DAY_S, StagedFile, write_counted
 from odradek.pipelines.filesystems.hadoop_location import location_of
+from odradek.pipelines.filesystems.location import LocalLocation, Location
 from odradek.pipelines.history.frames import HistoryFrames, analyse_on_spark, table_of
 from odradek.pipelines.history.held_tables import check_held_tables
 from odradek.pipelines.history.options import ReportOptions

@@ -55,7 +55,9 @@ def view_of(metadata: TableMetadata) -> TableView:
     main = metadata.current_snapshot_id
     tag = refs[TAG].snapshot_id if TAG in refs else None
     snapshots = {one.id: one for one in _notes_of(metadata)}
-    return TableView(getattr(metadata, "last_sequence_number", 0), main, tag, snapshots, metadata.properties.get(STATE_PROPERTY))
+    return TableView(
+        getattr(metadata, "last_sequence_number", 0), main, tag, snapshots, metadata.properties.get(STATE_PROPERTY)
+    )
 
 
 def _notes_of(metadata: TableMetadata) -> Iterator[SnapshotNote]:

@@ -239,14 +239,16 @@ class _Ancestors:
 
 def _recovered(view: TableView, ancestors: _Ancestors, table: str) -> Note:
     """Returns the note of a table without the property: of a new one, or from the summaries of snapshots."""
-    runs = [run for one in view.snapshots.values() if (run := RunTag.parse(one.summary.get(RUN_PROPERTY, ""))) is not None]
+    runs = [
+        run for one in view.snapshots.values() if (run := RunTag.parse(one.summary.get(RUN_PROPERTY, ""))) is not None
+    ]
     if not runs and view.tag is None:
         return Note()
     held, _ = ancestors.newest_entry()
     if held is None:
         raise TableRefused(
-            f"{table} has snapshots of odradek, and not its property {STATE_PROPERTY}: the property was removed. Restore "
-            f"it from an earlier metadata file of the table, or {ANOTHER_TABLE}"
+            f"{table} has snapshots of odradek, and not its property {STATE_PROPERTY}: the property was removed. "
+            f"Restore it from an earlier metadata file of the table, or {ANOTHER_TABLE}"
         )
     state = _of_summary(ancestors.known[held], table)
     return Note(max([*runs, state.run]), held, state)

@@ -15,7 +15,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from odradek.core.errors import StorageError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.commit.logs import VersionLog
 from odradek.pipelines.commit.machine import CommitMachine

@@ -26,10 +26,10 @@ from odradek.pipelines.commit.state import (
     replaced_topics,
     topic_of,
 )
-from odradek.pipelines.formats.table_format import catalog_place
-from odradek.pipelines.formats.table_description import stored_layout
-from odradek.pipelines.formats.target import Target
 from odradek.pipelines.filesystems.hadoop_location import location_of
+from odradek.pipelines.formats.table_description import stored_layout
+from odradek.pipelines.formats.table_format import catalog_place
+from odradek.pipelines.formats.target import Target
 from odradek.pipelines.options import AdoptOptions
 from odradek.pipelines.queries import start_spark
 from odradek.pipelines.sources import with_short_timeouts

@@ -29,8 +29,8 @@ from odradek.pipelines.checkpoint import (
 from odradek.pipelines.commit.state import Added
 from odradek.pipelines.files.task_reports import TaskReport
 from odradek.pipelines.formats.target import Target
-from odradek.pipelines.option_checks import OF_A_QUERY, check_options
 from odradek.pipelines.loss_notes import LossNotes
+from odradek.pipelines.option_checks import OF_A_QUERY, check_options
 from odradek.pipelines.options import IngestOptions, check_values, names, said_by_query
 from odradek.pipelines.queries import LIMIT, parse_trigger, run_query, spark_failures, start_spark
 from odradek.pipelines.sources import Source, TopicLag

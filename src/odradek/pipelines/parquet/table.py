@@ -59,8 +59,8 @@ from odradek.pipelines.commit.state import (
 )
 from odradek.pipelines.files.batch_rows import BatchRows
 from odradek.pipelines.files.file_layouts import FolderLayout
-from odradek.pipelines.files.partition_folders import check_partition_columns
 from odradek.pipelines.files.file_names import REPLAYS, batch_in, newest_batch, prefix_of, table_file_name
+from odradek.pipelines.files.partition_folders import check_partition_columns
 from odradek.pipelines.files.row_ends import parquet_row_ends
 from odradek.pipelines.files.staging import Staging
 from odradek.pipelines.files.table_rows import Marks, Spans, parquet_marks

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from odradek.pipelines.formats.exclusive_stores import no_exclusive_create
-from odradek.pipelines.formats.table_format import TableFormat, TargetOptions
 from odradek.pipelines.commit.notes import BATCHES, STATE
+from odradek.pipelines.formats.exclusive_stores import no_exclusive_create
 from odradek.pipelines.formats.table_description import staging_of
+from odradek.pipelines.formats.table_format import TableFormat, TargetOptions
 
 if TYPE_CHECKING:
     from odradek.pipelines.filesystems.location import Location

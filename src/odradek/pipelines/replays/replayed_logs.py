@@ -25,11 +25,11 @@ from odradek.core.ids import LATEST, TopicPartition
 from odradek.pipelines.commit.state import Piece, key_of
 from odradek.pipelines.ranges import RangeGone
 from odradek.pipelines.replays.input import available
-from odradek.pipelines.tables.driver_tails import FETCH_BYTES, DriverTails
-from odradek.pipelines.tables.log_rows import LogRows
 from odradek.pipelines.replays.progress import ReplayProgress
 from odradek.pipelines.replays.topic import ReplayedRecord
 from odradek.pipelines.sources import with_short_timeouts
+from odradek.pipelines.tables.driver_tails import FETCH_BYTES, DriverTails
+from odradek.pipelines.tables.log_rows import LogRows
 from odradek.spark.offsets import data_loss
 from odradek.spark.offsets.offset_ranges import Range
 from odradek.spark.offsets.source_offset import Offsets

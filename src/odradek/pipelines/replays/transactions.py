@@ -23,7 +23,6 @@ from odradek.client.producer import Producer
 from odradek.client.producer.errors import ProducerFenced
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import LATEST, ConsumerGroupMetadata, LogTail, OffsetAndMetadata, TopicPartition
-from odradek.pipelines.tables.driver_tails import DriverTails
 from odradek.pipelines.queries import spark_failures
 from odradek.pipelines.ranges import RangeGone, merge
 from odradek.pipelines.replays.input import Replay, Replayed, available
@@ -38,6 +37,7 @@ from odradek.pipelines.replays.topic import (
     records_to_send,
     sent_records,
 )
+from odradek.pipelines.tables.driver_tails import DriverTails
 from odradek.spark.driver.micro_batch_groups import check_members
 from odradek.spark.driver.transaction_states import is_taken_over
 from odradek.spark.offsets.lookups import Lookups

@@ -22,8 +22,8 @@ from odradek.spark.offsets.lookups import Lookups
 from odradek.spark.options import ReadOptions
 
 if TYPE_CHECKING:
-    from odradek.pipelines.formats.table_sink import TableSink
     from odradek.pipelines.commit.state import BatchPlan, QueryState
+    from odradek.pipelines.formats.table_sink import TableSink
 
 NOT_COMMITTED = CommitState(False, "commitOffsets is false")
 OVERTAKEN = CommitState(

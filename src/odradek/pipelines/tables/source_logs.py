@@ -12,9 +12,9 @@ from typing import Protocol
 from odradek.core.ids import LogTail, LogTails, TopicPartition
 from odradek.pipelines.checkpoint import PlannedBatch
 from odradek.pipelines.commit.state import BatchPlan
+from odradek.pipelines.files.table_rows import Marks, Spans
 from odradek.pipelines.tables.driver_tails import DriverTails
 from odradek.pipelines.tables.log_rows import LogRows
-from odradek.pipelines.files.table_rows import Marks, Spans
 from odradek.spark.options import ReadOptions
 
 

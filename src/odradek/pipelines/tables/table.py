@@ -46,24 +46,31 @@ from odradek.pipelines.commit.state import (
 )
 from odradek.pipelines.decoders.decoder import Decoder, decoder_for
 from odradek.pipelines.files.batch_rows import RangeRows, SparkRows, check_decoder
-from odradek.pipelines.files.partition_values import usable_frame
 from odradek.pipelines.files.file_names import OURS
+from odradek.pipelines.files.partition_values import usable_frame
 from odradek.pipelines.files.staging import DAY_S, has_other_attempts, tagged_jobs
 from odradek.pipelines.files.table_folders import folder_of
 from odradek.pipelines.files.table_rows import Marks, Spans
 from odradek.pipelines.files.task_reports import TaskReport
-from odradek.pipelines.filesystems.location import LocalLocation, Location, remove_unfinished
-from odradek.pipelines.formats.checkpoint_mark import CHECKPOINT, bind, check_checkpoint, check_new, check_own_checkpoint, mark
-from odradek.pipelines.formats.table_description import begin_table, check_not_foreign, check_table, has_runs
-from odradek.pipelines.formats.target import Target
 from odradek.pipelines.filesystems.hadoop_location import location_of
 from odradek.pipelines.filesystems.local_errors import local_error
+from odradek.pipelines.filesystems.location import LocalLocation, Location, remove_unfinished
+from odradek.pipelines.formats.checkpoint_mark import (
+    CHECKPOINT,
+    bind,
+    check_checkpoint,
+    check_new,
+    check_own_checkpoint,
+    mark,
+)
+from odradek.pipelines.formats.table_description import begin_table, check_not_foreign, check_table, has_runs
+from odradek.pipelines.formats.target import Target
 from odradek.pipelines.queries import check_spark_sees
 from odradek.pipelines.sources import Source
 from odradek.pipelines.tables.fenced_commits import FencedCommits, FenceLost
 from odradek.pipelines.tables.group import OVERTAKEN, TableGroup
-from odradek.pipelines.tables.source_logs import SourceLogs
 from odradek.pipelines.tables.runs import RUNS, Run
+from odradek.pipelines.tables.source_logs import SourceLogs
 from odradek.pipelines.values.arguments import wrong
 from odradek.pipelines.values.dead_letters import letter_options
 from odradek.pipelines.values.reader import ERROR

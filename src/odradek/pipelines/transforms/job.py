@@ -38,12 +38,12 @@ from odradek.pipelines.checkpoint import (
     text_in,
 )
 from odradek.pipelines.commit.state import Added
+from odradek.pipelines.filesystems.hadoop_location import location_of
 from odradek.pipelines.filesystems.location import Location
 from odradek.pipelines.formats.checkpoint_mark import TABLE_MARK, check_checkpoint_folder
 from odradek.pipelines.formats.target import values_of
-from odradek.pipelines.option_checks import OF_A_QUERY, check_options, check_place
-from odradek.pipelines.filesystems.hadoop_location import location_of
 from odradek.pipelines.loss_notes import LossNotes
+from odradek.pipelines.option_checks import OF_A_QUERY, check_options, check_place
 from odradek.pipelines.options import TransformOptions, check_values, names, said_by_query
 from odradek.pipelines.queries import LIMIT, parse_trigger, run_query, spark_failures, start_spark
 from odradek.pipelines.sources import Source, TopicLag, check_topics, with_short_timeouts

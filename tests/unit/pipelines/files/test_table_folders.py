@@ -10,8 +10,8 @@ import pytest
 from odradek.core.errors import ConfigError
 from odradek.pipelines.files import s3_regions
 from odradek.pipelines.files.table_folders import TableFolder, folder_of, log_options
-from odradek.pipelines.filesystems.location import LocalLocation
 from odradek.pipelines.filesystems.hadoop_location import HadoopLocation, location_of
+from odradek.pipelines.filesystems.location import LocalLocation
 from odradek.text.table_paths import is_uri
 
 

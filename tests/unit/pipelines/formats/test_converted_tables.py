@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from odradek.core.errors import ConfigError
-from odradek.pipelines.filesystems.location import LocalLocation
 from odradek.pipelines.commit.notes import STATE
+from odradek.pipelines.filesystems.location import LocalLocation
 from odradek.pipelines.formats.table_description import (
     TableLayout,
     begin_table,
