@@ -23,7 +23,7 @@ Steps: TypeAlias = "Generator[TableOperation, Answer, T]"
 """A part of the machine: yields operations, gets their results, and returns a T."""
 
 
-class _Operation(Generic[R]):
+class TypedOperation(Generic[R]):
     """An operation with a result of the type R."""
 
     def __iter__(self) -> Steps[R]:
@@ -76,19 +76,19 @@ class LogPosition:
 
 
 @dataclass(frozen=True)
-class ListEntries(_Operation[list[int]]):
+class ListEntries(TypedOperation[list[int]]):
     """→ the numbers of the entries that a list shows. The newest may be missing."""
 
 
 @dataclass(frozen=True)
-class ReadEntry(_Operation[str | None]):
+class ReadEntry(TypedOperation[str | None]):
     """→ the text of the entry; None if there is no such file."""
 
     number: int
 
 
 @dataclass(frozen=True)
-class CreateEntry(_Operation[bool]):
+class CreateEntry(TypedOperation[bool]):
     """→ True if this call has created the entry, False if there is a file of this name."""
 
     number: int
@@ -96,24 +96,24 @@ class CreateEntry(_Operation[bool]):
 
 
 @dataclass(frozen=True)
-class DeleteEntry(_Operation[None]):
+class DeleteEntry(TypedOperation[None]):
     """Removes an entry if it exists."""
 
     number: int
 
 
 @dataclass(frozen=True)
-class IsMarked(_Operation[bool]):
+class IsMarked(TypedOperation[bool]):
     """→ whether entries of the log were forgotten."""
 
 
 @dataclass(frozen=True)
-class MarkForgotten(_Operation[None]):
+class MarkForgotten(TypedOperation[None]):
     """Notes for ever that entries were forgotten."""
 
 
 @dataclass(frozen=True)
-class ReadEarlier(_Operation[TableState]):
+class ReadEarlier(TypedOperation[TableState]):
     """→ the TableState in the notes of an earlier version of odradek; an empty one if there are none."""
 
 
@@ -121,7 +121,7 @@ class ReadEarlier(_Operation[TableState]):
 
 
 @dataclass(frozen=True)
-class ReadVersion(_Operation[LogPosition]):
+class ReadVersion(TypedOperation[LogPosition]):
     """→ the LogPosition of the newest version. ``plan``: a micro-batch whose query is wanted; None: only the run.
     If the table has no state of that query, → also the state of the newest other query."""
 
@@ -129,7 +129,7 @@ class ReadVersion(_Operation[LogPosition]):
 
 
 @dataclass(frozen=True)
-class CommitVersion(_Operation[bool]):
+class CommitVersion(TypedOperation[bool]):
     """Makes the version after ``base``. → True if it was made, False if another writer has made that version."""
 
     base: LogPosition
@@ -140,53 +140,53 @@ class CommitVersion(_Operation[bool]):
 
 
 @dataclass(frozen=True)
-class FindRowEnds(_Operation[Mapping[TopicPartition, int]]):
+class FindRowEnds(TypedOperation[Mapping[TopicPartition, int]]):
     """→ the offset after the last row of each of these partitions that has rows. Reads the table."""
 
     partitions: frozenset[TopicPartition]
 
 
 @dataclass(frozen=True)
-class WriteRows(_Operation[NewFiles]):
+class WriteRows(TypedOperation[NewFiles]):
     """Writes the rows of a micro-batch into files of this run. → NewFiles."""
 
     plan: BatchPlan
 
 
 @dataclass(frozen=True)
-class FinishEntry(_Operation[None]):
+class FinishEntry(TypedOperation[None]):
     """Makes the files of a published entry visible. It may be done several times, by several runs."""
 
     position: LogPosition
 
 
 @dataclass(frozen=True)
-class DiscardFiles(_Operation[None]):
+class DiscardFiles(TypedOperation[None]):
     """Removes files of this run that are in no entry."""
 
     files: NewFiles
 
 
 @dataclass(frozen=True)
-class HasLeftovers(_Operation[bool]):
+class HasLeftovers(TypedOperation[bool]):
     """→ whether there are files of other runs that are in no entry."""
 
 
 @dataclass(frozen=True)
-class RemoveLeftovers(_Operation[None]):
+class RemoveLeftovers(TypedOperation[None]):
     """Removes files that are in no entry, of the runs that cannot publish any more: ``can_publish`` is False."""
 
     can_publish: Callable[[RunTag], bool]
 
 
 @dataclass(frozen=True)
-class FenceGroup(_Operation[bool]):
+class FenceGroup(TypedOperation[bool]):
     """Makes the broker refuse the commits that other runs have not sent yet, until another run does the same.
     → whether it does; False: commits are not fenced."""
 
 
 @dataclass(frozen=True)
-class CommitGroup(_Operation[bool]):
+class CommitGroup(TypedOperation[bool]):
     """Commits the offsets of a query's newest micro-batch to its group. → False if another run has fenced this one
     since ``FenceGroup``; True otherwise."""
 

@@ -1,0 +1,1 @@
+"""Folders for tables and checkpoints: on this machine, and on the file systems of Hadoop."""
