@@ -17,7 +17,7 @@ from sim_table_store import REPLAYED, REPLAYS_ROWS, ROWS, TP, Broken, SimPlan, r
 from odradek.core.errors import StorageError
 from odradek.pipelines.commit.machine import CommitMachine
 from odradek.pipelines.commit.state import REPLAY, BatchPlan, Piece, RunTag, covers_of, ends_of, merged, topic_of
-from odradek.pipelines.replays.progress import subtract
+from odradek.pipelines.ranges import subtract
 from odradek.spark.offsets.offset_ranges import Range
 
 if TYPE_CHECKING:

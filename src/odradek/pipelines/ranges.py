@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.lag.reset import datetime_ms, datetime_text
+from odradek.pipelines.commit.state import merged
 from odradek.pipelines.values.arguments import ArgumentError
 from odradek.spark.offsets.offset_ranges import Range
 from odradek.text.json_depth import NameRepeated, parse_json
@@ -90,13 +91,18 @@ def parse_ranges(text: str) -> list[Range]:
 
 def merge(pieces: Iterable[Range]) -> list[Range]:
     """Merges ranges that overlap or touch; returns them in order. Empty ranges are dropped."""
-    merged: list[Range] = []
-    for piece in sorted(piece for piece in pieces if piece.size > 0):
-        if merged and merged[-1].partition == piece.partition and piece.start <= merged[-1].end:
-            merged[-1] = merged[-1]._replace(end=max(merged[-1].end, piece.end))
-        else:
-            merged.append(piece)
-    return merged
+    return [Range(*piece) for piece in merged(pieces)]
+
+
+def subtract(wanted: Iterable[Range], done: Sequence[Range]) -> list[Range]:
+    """Returns the parts of the ranges that are not done, in order. ``done`` must be merged."""
+    left: list[Range] = []
+    for tp, start, end in wanted:
+        for _, low, high in (one for one in done if one.partition == tp and one.start < end and one.end > start):
+            left.append(Range(tp, start, low))
+            start = max(start, high)
+        left.append(Range(tp, start, end))
+    return [piece for piece in left if piece.size > 0]
 
 
 def batch_reads(ranges: Sequence[Range]) -> list[list[Range]]:

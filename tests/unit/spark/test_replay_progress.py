@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 
 from odradek.core.errors import ConfigError
 from odradek.core.ids import LogTail, OffsetAndMetadata, TopicPartition
-from odradek.pipelines.ranges import merge
+from odradek.pipelines.ranges import merge, subtract
 from odradek.pipelines.replays.progress import (
     ReplayProgress,
     ReplayRefused,
     first_offsets,
     progress_of,
-    subtract,
 )
 from odradek.spark.offsets.offset_ranges import Range
 

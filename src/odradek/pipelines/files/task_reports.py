@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from odradek.core.counts import span
 from odradek.core.errors import OdradekError
 from odradek.core.ids import LogTail, TopicPartition
-from odradek.pipelines.ranges import merge
+from odradek.pipelines.ranges import merge, subtract
 from odradek.spark.offsets.offset_ranges import Range
 
 
@@ -90,29 +90,14 @@ def check_ranges(planned: Sequence[Range], reports: Iterable[TaskReport]) -> Non
     wanted = merge(planned)
     if sum(piece.size for piece in read) == sum(piece.size for piece in planned) and merge(read) == wanted:
         return
-    missing = _less(wanted, merge(read))
-    extra = _less(merge(read), wanted) or read
+    missing = subtract(wanted, merge(read))
+    extra = subtract(merge(read), wanted) or read
     what = (
         f"{_shown(missing[0])} was planned but not read"
         if missing
         else f"{_shown(extra[0])} was read more often than planned"
     )
     raise RangesNotRead(f"{what}. Nothing was added and nothing is committed: run the command again")
-
-
-def _less(wanted: Sequence[Range], others: Sequence[Range]) -> list[Range]:
-    """Returns the parts of the wanted ranges that are in none of the others."""
-    left: list[Range] = []
-    for tp, start, end in wanted:
-        at = start
-        for other in sorted(others):
-            if other.partition == tp and other.end > at and other.start < end:
-                if other.start > at:
-                    left.append(Range(tp, at, other.start))
-                at = max(at, other.end)
-        if at < end:
-            left.append(Range(tp, at, end))
-    return left
 
 
 def _shown(piece: Range) -> str:

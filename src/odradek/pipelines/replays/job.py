@@ -24,8 +24,8 @@ from odradek.pipelines.formats.target import Target
 from odradek.pipelines.option_checks import OF_A_REPLAY, check_options
 from odradek.pipelines.options import PipelineOptions, ReplayOptions, check_values, names
 from odradek.pipelines.queries import plain_timestamps, spark_failures, start_spark
+from odradek.pipelines.ranges import subtract
 from odradek.pipelines.replays.input import Replay, Replayed, ReplayRanges, Selection, find
-from odradek.pipelines.replays.progress import subtract
 from odradek.pipelines.replays.replayed_logs import check_deleted, check_replayed_logs
 from odradek.pipelines.replays.topic import ORIGIN_COLUMNS, ReplayTopic, find_target, records_to_send
 from odradek.pipelines.replays.transactions import into_topic_once

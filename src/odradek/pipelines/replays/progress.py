@@ -14,7 +14,7 @@ from uuid import UUID
 
 from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.ids import LogTail, OffsetAndMetadata, TopicPartition
-from odradek.pipelines.ranges import merge
+from odradek.pipelines.ranges import merge, subtract
 from odradek.spark.offsets.offset_ranges import Range
 from odradek.spark.offsets.source_offset import Offsets
 
@@ -117,17 +117,6 @@ def progress_of(
             done += spans[1]
             tails |= {} if tail is None else {tp: tail}
     return ReplayProgress(tuple(merge(planned)), tuple(merge(done)), tails, target_ends)
-
-
-def subtract(wanted: Iterable[Range], done: Sequence[Range]) -> list[Range]:
-    """Returns the parts of the ranges that are not done, in order. ``done`` must be merged."""
-    left: list[Range] = []
-    for tp, start, end in wanted:
-        for _, low, high in (one for one in done if one.partition == tp and one.start < end and one.end > start):
-            left.append(Range(tp, start, low))
-            start = max(start, high)
-        left.append(Range(tp, start, end))
-    return [piece for piece in left if piece.size > 0]
 
 
 def first_offsets(left: Sequence[Range], counts: Mapping[TopicPartition, int]) -> list[Range]:
