@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from odradek.core.errors import StorageError
 from odradek.pipelines.checkpoint import newest_done, newest_number, text_in
-from odradek.pipelines.filesystems import Location
+from odradek.pipelines.filesystems.location import Location
 from odradek.spark.driver.micro_batch_groups import planned_ends
 from odradek.spark.driver.query_sources import execution_of
 from odradek.spark.session_activation import is_connect
