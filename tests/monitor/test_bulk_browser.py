@@ -112,7 +112,7 @@ def test_pages_have_no_violation_and_fit_the_screen(
         submit(page, "Reset the offsets")
     assert groups.offsets() == [[3, 3, None], [5, 8, None], [3, 3, None]]
     check("bulk-partial")
-    page.click("text=Reset the 1 group that nothing was changed of")
+    page.click("text=Reset the remaining 1 group")
     submit(page, "Show what would change")
     page.fill("#confirm", "1 group")
     submit(page, "Reset the offsets")

@@ -31,9 +31,9 @@ def instruction(name: str) -> str:
     return re.findall(rf"^{name} (.*)$", FILE, re.MULTILINE)[-1]
 
 
-def on_this_machine(words: list[str], folder: Path, port: int) -> list[str]:
+def on_this_machine(words: list[str], folder: Path, port: int, image_port: str = PORT) -> list[str]:
     """A command line of the image with another folder and port, on the loopback interface."""
-    changes = {DATA: str(folder), "0.0.0.0": "127.0.0.1", f":{PORT}": f":{port}"}
+    changes = {DATA: str(folder), "0.0.0.0": "127.0.0.1", f":{image_port}": f":{port}"}
     changed = words
     for old, new in changes.items():
         changed = [word.replace(old, new) for word in changed]
@@ -104,7 +104,8 @@ def test_the_image_is_not_run_by_root_and_keeps_its_data_in_a_volume() -> None:
 
 
 def test_the_image_has_only_the_base_install() -> None:
-    (install,) = re.findall(r"pip install (.*?) &&", FILE)
+    stage = FILE[FILE.index("AS build") : FILE.index("\nFROM", FILE.index("AS build"))]
+    (install,) = re.findall(r"pip install (.*?) &&", stage)
     assert install.split()[-1] == "/source"
     ignored = (ROOT / ".dockerignore").read_text().splitlines()
     assert ignored[0] == "*"
