@@ -33,7 +33,7 @@ from pathlib import Path
 
 from odradek.wire import api_keys, schemas
 
-BROKER, COMMAND, MEMBER, PIPELINE, SPARK = "broker", "command", "member", "pipeline", "spark"
+BROKER, COMMAND, MEMBER, MONITOR, PIPELINE, SPARK = "broker", "command", "member", "monitor", "pipeline", "spark"
 EMPTY = "empty"
 """Forks of a process without our modules, for tests of this module."""
 _BROKER_MODULES = (
@@ -88,6 +88,21 @@ _COMMAND_MODULES = (
     "odradek.storage.cleaning.cleaner",
 )
 _MEMBER_MODULES = ("aiokafka", "confluent_kafka", "kafka", "odradek", "support.brokers")
+_MONITOR_MODULES = (
+    "anyio._backends._asyncio",
+    "support.halted_monitor",
+    "uvicorn.lifespan.off",
+    "uvicorn.loops.auto",
+    "uvicorn.protocols.http.auto",
+    "uvloop",
+    "odradek.cli.monitor.monitor",
+    "odradek.monitor.arrow_memory",
+    "odradek.monitor.changes.service",
+    "odradek.monitor.disk.upkeep",
+    "odradek.monitor.http.service",
+    "odradek.monitor.incidents.service",
+    "odradek.monitor.offsets_reader",
+)
 _PIPELINE_MODULES = (
     *_COMMAND_MODULES,
     "deltalake",
@@ -144,6 +159,7 @@ _MODULES = {
     BROKER: _BROKER_MODULES,
     COMMAND: _COMMAND_MODULES,
     MEMBER: _MEMBER_MODULES,
+    MONITOR: _MONITOR_MODULES,
     PIPELINE: _PIPELINE_MODULES,
     SPARK: _SPARK_MODULES,
     EMPTY: (),

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from odradek.testing.process import BrokerProcess
-from support.fork_server import BROKER, COMMAND, MEMBER, PIPELINE, Fork, ForkServer
+from support.fork_server import BROKER, COMMAND, MEMBER, MONITOR, PIPELINE, Fork, ForkServer
 
 _AVAILABLE = sys.platform == "linux"
 _start_plain = BrokerProcess.start_process
@@ -42,6 +42,11 @@ def plain_brokers() -> Iterator[None]:
 def odradek_command() -> list[str]:
     """Returns the start of an ``odradek`` command line. Tests of process starts use ``sys.executable`` instead."""
     return [_program() if _AVAILABLE else sys.executable, "-m", "odradek.cli.main"]
+
+
+def monitor_python() -> str:
+    """Returns a Python that has loaded the modules of the monitor. A new one takes seconds to load them."""
+    return _program(MONITOR) if _AVAILABLE else sys.executable
 
 
 def start_member(*arguments: str) -> Fork | subprocess.Popen[bytes]:
