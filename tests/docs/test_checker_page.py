@@ -142,7 +142,8 @@ def test_what_is_not_checked_is_said(capsys: pytest.CaptureFixture[str]) -> None
     rows = [
         {"op": "send", "client": "p", "start": 1, "end": 2, **where, "value": "a", "offset": 0, "acks": 1},
         {"op": "send", "client": "p", "start": 1, "end": 2, "topic": "t", "value": "b"},
-        {"op": "poll", "client": "c", "start": 2, "end": 3, **where, "records": [[0, None]]},
+        {"op": "assign", "client": "c", "start": 2, **where, "offset": None, "group": "g"},
+        {"op": "poll", "client": "c", "start": 2, "end": 3, **where, "records": [[0, None], [1, "stranger"]]},
         {"op": "commit", "client": "c", "start": 2, "end": 3, "group": "g", **where, "offset": 1, "transaction": "x"},
         {"op": "end_transaction", "client": "c", "start": 4, "end": 5, "transaction": "x", "decision": "commit"},
         {"op": "offset_fetch", "client": "c", "start": 6, "end": 7, "group": "g", **where, "offset": None},
@@ -154,7 +155,9 @@ def test_what_is_not_checked_is_said(capsys: pytest.CaptureFixture[str]) -> None
         'Not checked: 1 send without acks "all": whether the records are lost.',
         "Not checked: 1 send without a partition and an offset: whether the records are lost.",
         "Not checked: 1 polled record without a value: of which send they are.",
-        "6 operations: nothing found.",
+        "Not checked: 1 polled record with a value of no send: who wrote them.",
+        "Not checked: 1 assignment of g: whether a partition has two owners, and whether former members commit.",
+        "7 operations: nothing found.",
     ]
 
 

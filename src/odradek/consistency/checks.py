@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from odradek.consistency.anomalies import Anomaly, merged
 from odradek.consistency.client_history import ClientHistory
 from odradek.consistency.commits import commit_anomalies
-from odradek.consistency.latest_offsets import latest_anomalies
+from odradek.consistency.latest_offsets import latest_anomalies, open_transaction_anomalies
 from odradek.consistency.partition_records import RecordTable
 from odradek.consistency.polls import poll_anomalies
 from odradek.consistency.records import record_anomalies
@@ -39,16 +39,36 @@ def unchecked(history: ClientHistory) -> list[str]:
         found.append(f"{counted(nowhere, 'send')} without a partition and an offset: whether the records are lost")
     if unseen := sum(value is None for poll in history.polls for _, value in poll.records):
         found.append(f"{counted(unseen, 'polled record')} without a value: of which send they are")
+    found += _without_a_send(history)
+    members = Counter(one.group for one in history.positions if one.group is not None)
+    for group in sorted(members):
+        shown = counted(members[group], "assignment")
+        found.append(f"{shown} of {group}: whether a partition has two owners, and whether former members commit")
     return found
+
+
+def _without_a_send(history: ClientHistory) -> list[str]:
+    """The records that no recorded producer has sent: of topics to which one sends, others may be missing."""
+    topics = {one.topic for one in history.sends}
+    values = {one.value for one in history.sends}
+    unsent = {
+        (poll.where, offset)
+        for poll in history.polls
+        if poll.topic in topics
+        for offset, value in poll.records
+        if value is not None and value not in values
+    }
+    return [f"{counted(len(unsent), 'polled record')} with a value of no send: who wrote them"] if unsent else []
 
 
 def _all(history: ClientHistory, step: Callable[[str], None]) -> Iterator[Anomaly]:
     step(f"{len(history.sends):,} sends and {len(history.polls):,} polls")
     table = RecordTable(history.sends, history.polls, history.ends)
-    decisions = Decisions(history.transaction_ends, history.polls, table.sends)
+    decisions = Decisions(history.transaction_ends, history.polls, table.sends, history.commits, history.fetches)
     table.index(decisions)
     yield from record_anomalies(table, decisions)
     yield from poll_anomalies(history.polls, history.positions, table, decisions)
-    yield from resumption_anomalies(history.positions, history.polls, history.commits, decisions, table)
+    yield from resumption_anomalies(history, decisions, table)
     yield from latest_anomalies(history.ends, table)
+    yield from open_transaction_anomalies(history.ends, table, decisions)
     yield from commit_anomalies(history.commits, history.fetches, decisions, step)

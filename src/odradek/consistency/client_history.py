@@ -175,6 +175,11 @@ def _polled(*common: Any, records: list[list[Any]], **found: Any) -> PolledRecor
     return PolledRecords(*common, **found)
 
 
+def _assigned(*common: Any, stable: bool, **found: Any) -> SetPosition:
+    found["is_stable"] = stable
+    return SetPosition(*common, **found)
+
+
 def _fetched(*common: Any, stable: bool, stale: bool, **found: Any) -> OffsetLookup:
     found |= {"is_stable": stable, "is_stale": stale}
     return OffsetLookup(*common, **found)
@@ -194,7 +199,9 @@ _FORMS = {
     "poll": _Form(_polled, "polls", _PARTITION | {
         "records": _RECORDS, "position": _MAYBE_COUNT, "isolation": _ISOLATION,
     }),
-    "assign": _Form(SetPosition, "positions", _PARTITION | {"offset": _MAYBE_COUNT, "group": _MAYBE_TEXT}),
+    "assign": _Form(_assigned, "positions", _PARTITION | {
+        "offset": _MAYBE_COUNT, "group": _MAYBE_TEXT, "stable": _NO,
+    }),
     "commit": _Form(CommittedOffset, "commits", {"group": _TEXT} | _PARTITION | {
         "offset": _COUNT, "transaction": _MAYBE_TEXT, "attempts": _ATTEMPTS,
     }),

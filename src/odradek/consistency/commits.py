@@ -51,6 +51,23 @@ def commit_anomalies(
         yield from _CheckedRegister(register, own, fetched, decisions).anomalies()
 
 
+class FirstEnds:
+    """Fetches that wait for open transactions."""
+
+    def __init__(self, waiting: Iterable[OffsetLookup]) -> None:
+        own = sorted(waiting, key=lambda one: one.start)
+        self._starts = [one.start for one in own]
+        self._first: list[OffsetLookup] = []  # the one that ends first of those from an index on, from the last back
+        for one in reversed(own):
+            self._first.append(min([one, *self._first[-1:]], key=lambda one: one.end))
+
+    def after(self, end: float) -> OffsetLookup | None:
+        """Returns the one that ends first of those that began after a moment: the offsets of a transaction whose end
+        had its reply at that moment are visible then."""
+        at = len(self._starts) - bisect_right(self._starts, end)
+        return self._first[at - 1] if at else None
+
+
 class _CheckedRegister:
     """The commits and fetches of one group and partition.
 
@@ -68,13 +85,7 @@ class _CheckedRegister:
         self._register, self._fetches, self._decisions = register, fetches, decisions
         standing = [one for one in commits if decision_of(one, decisions).result != "aborted"]
         self._commits = sorted(standing, key=lambda one: one.start)
-        self._starts = [one.start for one in self._commits]
-        self._latest_ends = _two_latest(_written_until(one) for one in self._commits)
-        waiting = sorted((one for one in fetches if one.is_stable and not one.is_stale), key=lambda one: one.start)
-        self._waiting_starts = [one.start for one in waiting]
-        self._first_of: list[OffsetLookup] = []  # the one that ends first of those from an index on, from the last back
-        for one in reversed(waiting):
-            self._first_of.append(min([one, *self._first_of[-1:]], key=lambda one: one.end))
+        self._waiting = FirstEnds(one for one in fetches if one.is_stable and not one.is_stale)
 
     def anomalies(self) -> Iterator[Anomaly]:
         if not any(one.transaction for one in self._commits):
@@ -89,12 +100,11 @@ class _CheckedRegister:
         for commit in self._commits:
             decision = decision_of(commit, self._decisions)
             end = decision.end
-            if commit.transaction is not None and end < inf:
-                if self._may_be_replaced(commit, end):
-                    end = inf
-                elif not are_seen_at_once:
-                    end = inf if (first := self._first_waiting(end)) is None else first.end
-            found.append(RegisterOperation(True, commit.offset, decision.start, end, commit))
+            if commit.transaction is not None and end < inf and not are_seen_at_once:
+                end = inf if (first := self._waiting.after(end)) is None else first.end
+            # A commit that comes between that of a transaction and its end stands: it replaces what is not visible yet.
+            unseen_from = min(commit.start, decision.start)
+            found.append(RegisterOperation(True, commit.offset, decision.start, end, commit, unseen_from))
             if commit.transaction is None:
                 # A broker may take an earlier request that it did not answer, for example one that was halted, after
                 # the call has returned: the request waits in its socket.
@@ -103,17 +113,6 @@ class _CheckedRegister:
                     for number in range(1, commit.attempts)
                 ]
         return found
-
-    def _may_be_replaced(self, commit: CommittedOffset, end: float) -> bool:
-        """Returns whether another commit may have come between a commit of a transaction and its end: the later one
-        stands, and the offset of the transaction is never visible."""
-        latest, second = self._latest_ends[bisect_right(self._starts, end)]
-        return (second if latest == _written_until(commit) else latest) >= commit.start
-
-    def _first_waiting(self, end: float) -> OffsetLookup | None:
-        """Returns the first fetch that waited for a transaction whose end had its reply at ``end``."""
-        at = len(self._waiting_starts) - bisect_right(self._waiting_starts, end)
-        return self._first_of[at - 1] if at else None
 
     def _contradiction(self, fetches: Sequence[OffsetLookup], *, are_seen_at_once: bool) -> Iterator[Anomaly]:
         writes = self._writes(are_seen_at_once=are_seen_at_once)
@@ -131,7 +130,7 @@ class _CheckedRegister:
             self._decisions.of(one.transaction) for one in found if isinstance(one, CommittedOffset) and one.transaction
         ]
         ends = [one.end_call for one in decided]
-        waited = [] if are_seen_at_once else [self._first_waiting(one.end) for one in decided]
+        waited = [] if are_seen_at_once else [self._waiting.after(one.end) for one in decided]
         group, topic, partition = self._register
         name, text = _named(found, writes)
         yield Anomaly(name, f"{group} {topic}-{partition}", text, proof(*found, *ends, *waited))
@@ -143,19 +142,6 @@ class _CheckedRegister:
             return None
         alike = (one for one in self._commits if one.transaction and one.offset == first.offset)
         return next((one for one in alike if one.start <= first.end), None)
-
-
-def _written_until(commit: CommittedOffset) -> float:
-    return commit.end if commit.attempts == 1 else inf
-
-
-def _two_latest(ends: Iterable[float]) -> list[tuple[float, float]]:
-    """Returns the latest two ends of the first 0, 1, 2, … commits."""
-    found = [(-inf, -inf)]
-    for end in ends:
-        latest, second = found[-1]
-        found.append((end, latest) if end >= latest else (latest, max(second, end)))
-    return found
 
 
 def _reads(fetches: Iterable[OffsetLookup], writes: Iterable[RegisterOperation]) -> Iterator[RegisterOperation]:

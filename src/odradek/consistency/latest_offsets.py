@@ -5,12 +5,13 @@ A stale one may be lower. It is still one that stood: no later one is lower.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from odradek.consistency.anomalies import LATEST_GOES_BACK, LOST_WRITE, Anomaly, proof
+from odradek.consistency.anomalies import DIRTY_READ, LATEST_GOES_BACK, LOST_WRITE, Anomaly, proof
 from odradek.consistency.operations import ClientOperation, Isolation, ListedEnd, SentRecord
 from odradek.consistency.partition_records import PartitionRecords, RecordTable
+from odradek.consistency.transactions import Decisions
 from odradek.core.ids import TopicPartition
 
 
@@ -44,6 +45,39 @@ def latest_anomalies(ends: Iterable[ListedEnd], table: RecordTable) -> Iterator[
         ):
             if found.proof not in shown:
                 yield found
+
+
+def open_transaction_anomalies(
+    ends: Iterable[ListedEnd], table: RecordTable, decisions: Decisions
+) -> Iterator[Anomaly]:
+    """Yields the latest offsets of ``read_committed`` behind a record of a transaction before the call began that
+    commits it. Nothing else has ended a transaction that is committed later: until then it was open."""
+    listed: dict[TopicPartition, list[ListedEnd]] = {}
+    for one in sorted(ends, key=lambda one: one.start):
+        if one.of == "latest" and one.isolation == "read_committed" and one.outcome == "done":
+            listed.setdefault(one.where, []).append(one)
+    for where, own in sorted(listed.items()):
+        for offset, send in _committed_records(table.of(where), table.sends, decisions):
+            decision = decisions.of(send.transaction or "")
+            early = next((one for one in own if one.offset > offset and one.end < decision.start), None)
+            if early is not None:
+                text = f"the latest offset was {early.offset} before the call began that commits the record at {offset}"
+                evidence = proof(send, early, decision.first_call, decision.end_call, decision.witness)
+                yield Anomaly(DIRTY_READ, send.transaction or "", text, evidence)
+
+
+def _committed_records(
+    partition: PartitionRecords, sends: Mapping[str, SentRecord], decisions: Decisions
+) -> Iterator[tuple[int, SentRecord]]:
+    """The first acknowledged record of each committed transaction, with its offset."""
+    found: set[str] = set()
+    for offset, seen in sorted(partition.by_offset.items()):
+        send = seen.send
+        if send is None or send.transaction is None or send.transaction in found or len(seen.values) > 1:
+            continue
+        found.add(send.transaction)
+        if decisions.of(send.transaction).result == "committed":
+            yield offset, send
 
 
 def _bounds_of_records(partition: PartitionRecords) -> Iterator[_Bound]:

@@ -111,11 +111,12 @@ class PolledRecords(PartitionOperation):
 @dataclass(frozen=True, slots=True)
 class SetPosition(PartitionOperation):
     """An assignment, a seek or a reset. ``offset``: the position afterwards; None if it is not known. ``group``: the
-    position is the committed offset of this group."""
+    position is the committed offset of this group. ``is_stable``: its lookup waited for open transactions."""
 
     kind = "assign"
     offset: int | None
     group: str | None = None
+    is_stable: bool = False
 
     def describe(self) -> str:
         at = "an unknown position" if self.offset is None else f"position {self.offset}"

@@ -13,12 +13,14 @@ from odradek.core.ids import TopicPartition
 
 @dataclass(slots=True)
 class SeenRecord:
-    """A record at one offset. ``poll``: the first poll that returned it. ``values``: with what values, and by which
-    poll; more than one is an anomaly."""
+    """A record at one offset. ``poll``: the first poll that returned it. ``unnamed_poll``: the first one with
+    read_committed that does not know its value. ``values``: with what values, and by which poll; more than one is an
+    anomaly."""
 
     send: SentRecord | None = None
     poll: PolledRecords | None = None
     committed_poll: PolledRecords | None = None
+    unnamed_poll: PolledRecords | None = None
     values: dict[str, PolledRecords | SentRecord] = field(default_factory=dict)
 
 
@@ -89,6 +91,8 @@ class RecordTable:
             seen.poll = seen.poll or poll
             if poll.isolation == "read_committed":
                 seen.committed_poll = seen.committed_poll or poll
+                if value is None:
+                    seen.unnamed_poll = seen.unnamed_poll or poll
             if value is not None:
                 seen.values.setdefault(value, poll)
                 self.places.setdefault(value, {}).setdefault((poll.where, offset), poll)

@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from odradek.consistency.anomalies import HALF_VISIBLE, LOST_WRITE, REPEATED, SKIPPED, Anomaly, proof
-from odradek.consistency.operations import Isolation, PolledRecords, SentRecord, SetPosition
+from odradek.consistency.operations import (
+    CommittedOffset,
+    Isolation,
+    OffsetLookup,
+    PolledRecords,
+    SentRecord,
+    SetPosition,
+)
 from odradek.consistency.partition_records import RecordTable
-from odradek.consistency.transactions import Decisions
+from odradek.consistency.transactions import Decisions, Witness
 from odradek.core.ids import TopicPartition
 
 Step = PolledRecords | SetPosition
@@ -75,7 +82,8 @@ class _PolledPartition:
         other = seen.committed_poll or seen.poll if poll.isolation == "read_committed" else seen.poll
         half = self._half_visible(send, poll.isolation)
         if send is not None and half is not None:
-            text = f"{half.client} saw a record of it, and {poll.client} passed offset {offset} of {name} without it"
+            part = "a record" if isinstance(half, PolledRecords) else "an offset"
+            text = f"{half.client} saw {part} of it, and {poll.client} passed offset {offset} of {name} without it"
             call = self._decisions.of(send.transaction or "").end_call
             seen_send = self._seen_of(send.transaction, half)
             evidence = proof(send, call, seen_send, half, self._since, poll)
@@ -87,13 +95,15 @@ class _PolledPartition:
         text = f"{poll.client} passed offset {offset} without its record"
         return Anomaly(SKIPPED, name, text, proof(other, self._since, poll))
 
-    def _half_visible(self, send: SentRecord | None, isolation: Isolation) -> PolledRecords | None:
-        """Returns the poll that saw another part of a record's transaction."""
+    def _half_visible(self, send: SentRecord | None, isolation: Isolation) -> Witness | None:
+        """Returns the poll or the fetch that saw another part of a record's transaction."""
         if isolation == "read_uncommitted" or send is None or send.transaction is None:
             return None
         return self._decisions.of(send.transaction).witness
 
-    def _seen_of(self, transaction: str | None, poll: PolledRecords) -> SentRecord | None:
-        """Returns the send of a record of a transaction that a poll saw."""
-        sends = (self._table.sends.get(value) for _, value in poll.records if value is not None)
+    def _seen_of(self, transaction: str | None, seen: Witness) -> SentRecord | CommittedOffset | None:
+        """Returns the send or the commit of a transaction whose effect was seen."""
+        if isinstance(seen, OffsetLookup):
+            return self._decisions.commit_of(seen)
+        sends = (self._table.sends.get(value) for _, value in seen.records if value is not None)
         return next((one for one in sends if one is not None and one.transaction == transaction), None)

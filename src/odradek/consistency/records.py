@@ -55,13 +55,17 @@ def _is_lost(send: SentRecord, table: RecordTable) -> bool:
 def _duplicates(table: RecordTable) -> Iterator[Anomaly]:
     for value, places in table.places.items():
         send = table.sends.get(value)
-        if send is None or len(places) < 2 or not (send.idempotent or send.transaction):
+        if send is None or len(places) < 2 or not _is_idempotent(send):
             continue
         (one, first), (other, second) = sorted(places.items(), key=lambda place: place[0])[:2]
         text = f"record {value!r} is at offset {one[1]} and at offset {other[1]}"
         if one[0] != other[0]:
             text += f" of {other[0]}"
         yield Anomaly(DUPLICATE, str(one[0]), text, proof(send, first, second))
+
+
+def _is_idempotent(send: SentRecord) -> bool:
+    return send.idempotent or send.transaction is not None
 
 
 def _failed_sends(table: RecordTable) -> Iterator[Anomaly]:
@@ -86,10 +90,12 @@ def _uncommitted(table: RecordTable, decisions: Decisions) -> Iterator[Anomaly]:
     """Records that a reader with read_committed saw, and whose transaction was aborted, or was not decided yet."""
     for where, partition in table.by_partition():
         for offset, seen in partition.by_offset.items():
-            poll = seen.committed_poll
-            for value, witness in seen.values.items() if poll is not None else ():
+            for value, witness in seen.values.items() if seen.committed_poll is not None else ():
                 send = table.sends.get(value)
-                if poll is None or send is None or send.transaction is None or witness is send:
+                poll = seen.committed_poll
+                if witness is send:  # no poll has shown the value: one without a value has shown the record
+                    poll = seen.unnamed_poll if len(seen.values) == 1 else None
+                if poll is None or send is None or send.transaction is None:
                     continue
                 decision, shown = decisions.of(send.transaction), f"record {value!r} at offset {offset} of {where}"
                 if decision.result == "aborted":
@@ -114,7 +120,7 @@ def _broken_order(table: RecordTable) -> Iterator[Anomaly]:
             ((where, offset),) = places
             sent.setdefault((send.client, where), []).append((offset, send))
     for (client, where), own in sorted(sent.items(), key=lambda item: item[0]):
-        numbered = [one for one in own if one[1].number is not None and one[1].idempotent]
+        numbered = [one for one in own if one[1].number is not None and _is_idempotent(one[1])]
         numbered.sort(key=lambda one: one[1].number or 0)
         waited = [one for one in own if one[1].outcome == "done"]
         waited.sort(key=lambda one: one[1].start)

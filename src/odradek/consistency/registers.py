@@ -7,7 +7,7 @@ may be in, and takes an operation only when it has to: at its end (Lowe, Testing
 keep the states few:
 
 * A write that overlaps a later effect of another write may have happened just before it, unseen: it is *free*. So a
-  state says only when a write last became visible.
+  state says only when a write last became visible. A write of ``unseen_from`` overlaps effects from then on.
 * A read takes effect as soon as the register has its value. It never helps to wait.
 * A state that another one covers is dropped: with the same value, a later last write, more reads done, fewer
   writes used.
@@ -37,13 +37,20 @@ from odradek.consistency.value_zones import Value, have_order
 
 @dataclass(frozen=True, slots=True)
 class RegisterOperation:
-    """``end``: infinite for a write without an answer. ``key``: what the caller knows it by."""
+    """``end``: infinite for a write without an answer. ``key``: what the caller knows it by. ``unseen_from``: a write
+    is never visible if another one takes effect between this moment and its end; None: its start."""
 
     is_write: bool
     value: Value
     start: float
     end: float
     key: Hashable = None
+    unseen_from: float | None = None
+
+    @property
+    def earliest(self) -> float:
+        """From when on it may have happened unseen."""
+        return self.start if self.unseen_from is None else self.unseen_from
 
 
 class _State(NamedTuple):
@@ -60,6 +67,8 @@ class _State(NamedTuple):
 
 
 _NOTHING: frozenset[int] = frozenset()
+_UNSEEN, _BEGIN, _END = range(3)
+"""The events of an operation, in the order that they have at one time."""
 
 
 WIDTHS = (2, 16, 128, 1_024, None)
@@ -93,21 +102,25 @@ class _Search:
         for index, one in enumerate(self._operations):
             if one.end == inf and self._last_read.get(one.value, -inf) < one.start:
                 continue
-            events.append((one.start, 0, index))
+            events.append((one.start, _BEGIN, index))
+            if one.earliest < one.start:
+                events.append((one.earliest, _UNSEEN, index))
             if one.end < inf:
-                events.append((one.end, 1, index))
-        for now, (_, is_end, index) in enumerate(sorted(events)):
-            if not is_end:
-                self._begin(index, now)
+                events.append((one.end, _END, index))
+        for now, (_, event, index) in enumerate(sorted(events)):
+            if event != _END:
+                self._begun.setdefault(index, now)
+            if event == _BEGIN:
+                self._begin(index)
+            if event != _END:
                 continue
             self._finish(index, now)
             if not self._states:
                 return index
         return None
 
-    def _begin(self, index: int, now: int) -> None:
+    def _begin(self, index: int) -> None:
         one = self._operations[index]
-        self._begun[index] = now
         if one.is_write:
             insort(self._writes[one.value], index, key=lambda other: self._operations[other].end)
             return
@@ -248,7 +261,7 @@ def _smallest_until(
         chosen = dict.fromkeys(kept)
         writes = [one for one in chosen if one.is_write]
         for read in [one for one in chosen if not one.is_write]:
-            since = max((one.start for one in writes if one.end < read.start), default=-inf)
+            since = max((one.earliest for one in writes if one.end < read.start), default=-inf)
             chosen |= dict.fromkeys(one for one in sources[read.value] if one.start <= read.end and one.end >= since)
         return sorted(chosen, key=lambda one: (one.start, one.end))
 

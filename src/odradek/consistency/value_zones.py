@@ -26,6 +26,8 @@ class _Operation(Protocol):
     def start(self) -> float: ...
     @property
     def end(self) -> float: ...
+    @property
+    def earliest(self) -> float: ...
 
 
 def have_order(operations: Iterable[_Operation], initial: Value) -> bool | None:
@@ -33,6 +35,7 @@ def have_order(operations: Iterable[_Operation], initial: Value) -> bool | None:
 
     A write without an answer whose value no read has counts for nothing."""
     written: dict[Value, tuple[float, float]] = {initial: (-inf, -inf)}
+    unseen_from: dict[Value, float] = {}
     reads: dict[Value, tuple[float, float]] = {}
     unanswered: dict[Value, tuple[float, float]] = {}
     for one in operations:
@@ -48,12 +51,15 @@ def have_order(operations: Iterable[_Operation], initial: Value) -> bool | None:
             return None
         else:
             written[one.value] = one.start, one.end
+            unseen_from[one.value] = one.earliest
     for value in reads.keys() & unanswered.keys():
         if value in written or unanswered[value][0] == -inf:
             return None
         written[value] = unanswered[value]
     if any(value not in written or first < written[value][0] for value, (first, _) in reads.items()):
         return False
+    for value in unseen_from.keys() - reads.keys():
+        written[value] = unseen_from[value], written[value][1]
     zones = [_zone(*written[value], *reads.get(value, (inf, -inf))) for value in written]
     return _are_apart(zones)
 
