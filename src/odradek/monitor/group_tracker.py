@@ -326,6 +326,14 @@ class GroupTracker:
     def group_name(self, code: int) -> str:
         return self._groups.name(code)
 
+    def topic_codes(self, slots: Array) -> Array:
+        """Returns the number of the topic of each slot; ``topic_name`` has its name."""
+        codes: Array = self._partitions.codes(self._keys.codes(slots) & _LOW) >> 32
+        return codes
+
+    def topic_name(self, code: int) -> str:
+        return self._topics.name(code)
+
     def _has_keys(self, group: str) -> bool:
         return group in self._groups
 

@@ -40,11 +40,19 @@ class MetricLines:
 
         Raises ValueError if it has more or fewer values than labels, KeyError for an unknown metric.
         """
-        number = value if type(value) is int else f"{value:.12g}"
-        names = self._metrics[name].labels
+        self.add_value(name, self.label_text(name, labels), value, part)
+
+    def label_text(self, name: str, labels: Iterable[str]) -> str:
+        """Returns the labels of a line for ``add_value``. Metrics with the same labels may share it."""
+        if not (names := self._metrics[name].labels):
+            return ""
         pairs = zip(names, (*self._first, *labels), strict=True)
-        text = ",".join(f'{label}="{text}"' for label, text in pairs)
-        self._lines[name].append(f"{name}{part}{{{text}}} {number}" if names else f"{name}{part} {number}")
+        return "{" + ",".join([f'{label}="{text}"' for label, text in pairs]) + "}"
+
+    def add_value(self, name: str, label_text: str, value: float, part: str = "") -> None:
+        """Adds a line with a text of ``label_text``."""
+        number = value if type(value) is int else f"{value:.12g}"
+        self._lines[name].append(f"{name}{part}{label_text} {number}")
 
     def add_summary(self, name: str, labels: Iterable[str], total: float, count: int) -> None:
         """Adds the two lines of a summary."""

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -143,55 +142,80 @@ def _finest(granularity: str, tracker: GroupTracker) -> str:
 
 
 def _add_groups(lines: MetricLines, tracker: GroupTracker, groups: GroupColumns) -> None:
-    for at, name in enumerate(groups.names):
-        labels = (escaped(name),)
+    # Lists, because a value of a numpy array takes several times as long as one of a list.
+    columns = {
+        "kafka_consumergroup_group_max_lag": groups.highest_lags.tolist(),
+        "kafka_consumergroup_group_sum_lag": groups.lags.tolist(),
+        "burrow_kafka_consumer_lag_total": groups.lags.tolist(),
+        "burrow_kafka_consumer_status": groups.statuses.tolist(),
+        "odradek_group_records_per_second": groups.read_rates.tolist(),
+        "odradek_group_arrivals_per_second": groups.arrival_rates.tolist(),
+        "odradek_group_messages_lost": groups.lost.tolist(),
+        "odradek_group_stale_partitions": groups.stale.tolist(),
+    }
+    clear_ms = groups.clear_ms.tolist()
+    names = [escaped(name) for name in groups.names]
+    texts = {
+        METRICS[metric].labels: [lines.label_text(metric, (name,)) for name in names]
+        for metric in ("kafka_consumergroup_group_state", "burrow_kafka_consumer_status")
+    }
+    ours = texts[METRICS["odradek_group_clear_seconds"].labels]
+    for name, text in zip(groups.names, ours, strict=True):
         state = tracker.group_states.get(name)
-        lines.add("kafka_consumergroup_group_state", labels, STATES.get(state.state, 0) if state else 0)
-        if not groups.partitions[at]:
-            continue
-        lines.add("kafka_consumergroup_group_max_lag", labels, groups.highest_lags[at])
-        lines.add("kafka_consumergroup_group_sum_lag", labels, groups.lags[at])
-        lines.add("burrow_kafka_consumer_lag_total", labels, groups.lags[at])
-        lines.add("burrow_kafka_consumer_status", labels, groups.statuses[at])
-        lines.add("odradek_group_records_per_second", labels, groups.read_rates[at])
-        lines.add("odradek_group_arrivals_per_second", labels, groups.arrival_rates[at])
-        lines.add("odradek_group_messages_lost", labels, groups.lost[at])
-        lines.add("odradek_group_stale_partitions", labels, groups.stale[at])
-        if groups.clear_ms[at] >= 0:
-            lines.add("odradek_group_clear_seconds", labels, groups.clear_ms[at] / 1000)
+        lines.add_value("kafka_consumergroup_group_state", text, STATES.get(state.state, 0) if state else 0)
+    rows = np.flatnonzero(groups.partitions).tolist()
+    for metric, values in columns.items():
+        of_metric = texts[METRICS[metric].labels]
+        for at in rows:
+            lines.add_value(metric, of_metric[at], values[at])
+    for at in rows:
+        if clear_ms[at] >= 0:
+            lines.add_value("odradek_group_clear_seconds", ours[at], clear_ms[at] / 1000)
+
+
+class _GroupTopics:
+    """The lag of each group in each topic, and the highest time lag of each group. ``add`` takes keys in pieces: of a
+    million keys only the groups and topics become objects."""
+
+    def __init__(self, tracker: GroupTracker) -> None:
+        self._tracker = tracker
+        self._lags: dict[int, int] = {}
+        self._ages: dict[int, int] = {}
+
+    def add(self, slots: Array, verdicts: Verdicts, ages: Array) -> None:
+        pairs, places = np.unique(
+            (self._tracker.group_codes(slots) << 32) | self._tracker.topic_codes(slots), return_inverse=True
+        )
+        is_known = verdicts.lags >= 0
+        lags, highest = np.zeros(len(pairs), np.int64), np.full(len(pairs), -1, np.int64)
+        np.add.at(lags, places[is_known], verdicts.lags[is_known])
+        np.maximum.at(highest, places, ages)
+        known = np.bincount(places[is_known], minlength=len(pairs))
+        rows = zip(pairs.tolist(), lags.tolist(), known.tolist(), highest.tolist(), strict=True)
+        for pair, lag, count, age in rows:
+            if count:
+                self._lags[pair] = self._lags.get(pair, 0) + lag
+            if age >= 0:
+                self._ages[pair >> 32] = max(age, self._ages.get(pair >> 32, 0))
+
+    def write(self, lines: MetricLines, *, with_topics: bool) -> None:
+        name_of, topic_of = self._tracker.group_name, self._tracker.topic_name
+        for code, age in self._ages.items():
+            lines.add("kafka_consumergroup_group_max_lag_seconds", (escaped(name_of(code)),), age / 1000)
+        for pair, lag in self._lags.items() if with_topics else ():
+            labels = escaped(name_of(pair >> 32)), escaped(topic_of(pair & 0xFFFFFFFF))
+            lines.add("kafka_consumergroup_group_topic_sum_lag", labels, lag)
 
 
 def _add_partitions(lines: MetricLines, tracker: GroupTracker, groups: GroupColumns, finest: str) -> None:
-    sums: dict[tuple[str, str], int] = {}
-    oldest: dict[str, int] = {}
+    topics = _GroupTopics(tracker)
     for slots, verdicts, bounds in tracker.judged_chunks(groups.now_ms):
         ages, _ = tracker.ages(slots, np.maximum(verdicts.offsets, bounds.starts), groups.now_ms)
-        names = _group_names(tracker, slots)
-        for name, age in _highest(names, ages):
-            oldest[name] = max(age, oldest.get(name, 0))
-        if finest == "group":
-            continue
-        partitions = tracker.partitions_of(slots)
-        for name, tp, lag in zip(names, partitions, verdicts.lags.tolist(), strict=True):
-            if lag >= 0:
-                sums[name, tp.topic] = sums.get((name, tp.topic), 0) + lag
+        topics.add(slots, verdicts, ages)
         if finest == "partition":
-            _add_rows(lines, tracker, (names, partitions), (verdicts, bounds, ages))
-    for name, age in oldest.items():
-        lines.add("kafka_consumergroup_group_max_lag_seconds", (escaped(name),), age / 1000)
-    for (name, topic), lag in sums.items():
-        lines.add("kafka_consumergroup_group_topic_sum_lag", (escaped(name), escaped(topic)), lag)
-
-
-def _group_names(tracker: GroupTracker, slots: Array) -> list[str]:
-    codes, places = np.unique(tracker.group_codes(slots), return_inverse=True)
-    names = [tracker.group_name(code) for code in codes.tolist()]
-    return [names[place] for place in places.tolist()]
-
-
-def _highest(names: list[str], ages: Array) -> Iterator[tuple[str, int]]:
-    """Yields the ages that are known, each with its group."""
-    return ((names[at], int(ages[at])) for at in np.flatnonzero(ages >= 0).tolist())
+            names = [tracker.group_name(code) for code in tracker.group_codes(slots).tolist()]
+            _add_rows(lines, tracker, (names, tracker.partitions_of(slots)), (verdicts, bounds, ages))
+    topics.write(lines, with_topics=finest != "group")
 
 
 def _add_rows(

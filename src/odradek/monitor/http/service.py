@@ -65,6 +65,10 @@ class ServiceOptions:
     change_tokens: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
+_GZIP_LEVEL = 6
+"""At level 9 metrics of 10 MB hold the event loop for 0.3 s in place of 0.04 s, and become a tenth smaller."""
+
+
 class NothingKept(OdradekError):
     """The monitor has no directory for what is asked."""
 
@@ -90,7 +94,7 @@ class Service:
             Starlette(
                 routes=[*self._routes(), *pages.routes(), *(route for one in of_changes for route in one.routes())],
                 exception_handlers={404: _not_found},
-                middleware=[Middleware(GZipMiddleware, minimum_size=1_000)],
+                middleware=[Middleware(GZipMiddleware, minimum_size=1_000, compresslevel=_GZIP_LEVEL)],
             ),
             options.hosts,
             tokens,

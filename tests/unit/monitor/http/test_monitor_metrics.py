@@ -109,3 +109,26 @@ def test_before_the_first_poll_there_are_no_groups() -> None:
     found = lines_of(exposition(tracker, None, MetricsOptions(), is_up=False, poll_ms=0))
     assert list(found["odradek_monitor_up"].values()) == [0]
     assert "kafka_consumergroup_group_sum_lag" not in found
+
+
+@pytest.mark.parametrize("size", [1, 3, 1 << 14])
+def test_sums_by_topic_are_those_of_the_partitions_in_pieces_of_any_size(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a million keys, only the groups and their topics become objects."""
+    places = [TopicPartition(topic, number) for topic in ("orders", "flights") for number in range(3)]
+    offsets = {(group, tp): [at * 7 + len(group)] for group in ("billing", "b") for at, tp in enumerate(places)}
+    tracker = machine_with({**offsets, ("other", places[0]): [100]})
+    groups = tracker.groups(tracker.last_poll_ms)
+    name, labels = "kafka_consumergroup_group_topic_sum_lag", ("cluster_name", "group", "topic")
+    expected: dict[tuple[str, str], float] = {}
+    of_partitions = lines_of(exposition(tracker, groups, MetricsOptions("x", "partition"), is_up=True, poll_ms=1))
+    for row, lag in of_partitions["kafka_consumergroup_group_lag"].items():
+        key = dict(row)["group"], dict(row)["topic"]
+        expected[key] = expected.get(key, 0) + lag
+    monkeypatch.setattr("odradek.monitor.group_tracker._CHUNK", size)
+    monkeypatch.delattr(GroupTracker, "partitions_of")
+    found = lines_of(exposition(tracker, groups, MetricsOptions("x", "topic"), is_up=True, poll_ms=1))[name]
+    assert {tuple(label for label, _ in row) for row in found} == {labels}
+    assert {(dict(row)["group"], dict(row)["topic"]): lag for row, lag in found.items()} == expected
+    assert len(expected) == 5
