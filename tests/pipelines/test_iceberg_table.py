@@ -357,7 +357,7 @@ def test_a_table_of_another_tool_gets_micro_batches(root: Path) -> None:
     ("columns", "line"),
     [
         ([*OURS[:3]], r"has no column small \(int\)"),
-        ([*OURS[:3], ("small", pa.string())], "column small is string, not int"),
+        ([*OURS[:3], ("small", pa.string())], "column small of the table db.events is string, not int"),
         ([*OURS, pa.field("must", pa.string(), nullable=False)], "has the required column must"),
     ],
 )

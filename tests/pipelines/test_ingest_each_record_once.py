@@ -432,9 +432,10 @@ def test_a_first_run_with_a_mistake_begins_no_table(
         assert (output / "_odradek" / "table.json").exists()
     assert _done(run()) == (43, 1, 1)
     assert record_ids(parquet(output) if table_format == "parquet" else delta(output)) == expected(admin, topic)
-    for late in ({"schema": "id bigint"}, {"table_format": "delta" if table_format == "parquet" else "parquet"}):
-        with pytest.raises(ConfigError, match="was begun with"):
-            run(**late)
+    late = {"table_format": "delta" if table_format == "parquet" else "parquet"}
+    for changed, line in (({"schema": "id bigint"}, "of the table|the schema lacks it"), (late, "was begun with")):
+        with pytest.raises(ConfigError, match=line):
+            run(**changed)
 
 
 def test_a_delta_table_without_micro_batches_may_be_begun_again(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ adopt the table's offsets. There the group may stand above the table until then,
 In half of the worlds, replays add rows once more (``sim_table_replays``): each row that a finished replay has read is
 there once, and no replay moves the position of an ingest or the group.
 
+In some worlds the schema changes, and drivers have newer and older ones (``sim_table_columns``).
+
 In some worlds an operator puts back older copies of the whole table, and adopts its offsets (``sim_table_copies``).
 
 Then the faults end. One more run finishes, or it says in one line why it cannot; after ``adopt`` it finishes.
@@ -29,6 +31,7 @@ from typing import Any
 
 from sim_table_adoption import SimAdoption
 from sim_table_checkpoint import NO_START, Checkpoint, PlannedBatch, SimStart
+from sim_table_columns import SimColumns, check_published
 from sim_table_copies import NOTHING, TableOperator
 from sim_table_replays import SimReplays
 from sim_table_snapshots import SimSnapshots
@@ -52,6 +55,7 @@ from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.commit import operations as op
 from odradek.pipelines.commit import state
+from odradek.pipelines.commit.columns import RowColumns
 from odradek.pipelines.commit.logs import FileLog, VersionLog
 from odradek.pipelines.commit.machine import CommitMachine
 from odradek.pipelines.commit.partition_starts import check_starts
@@ -91,6 +95,7 @@ class Driver:
     paused_until: int = 0
     looked_at: int = 0
     epoch: int | None = None
+    columns: RowColumns | None = None
 
 
 class TableScenario:
@@ -121,7 +126,8 @@ class TableScenario:
             self.topics.add_other()
         self.operator = TableOperator(self, seed)
         self.adoption = SimAdoption(self)
-        self.store.on_publish = self.adoption.check_entry
+        self.columns = SimColumns(seed)
+        self.store.on_publish = self._check_entry
         self.forgets = random.random() < 0.2  # the checkpoint is of a version that does not note absent partitions
         self.upgrades = Random(f"{seed} another version")
         self.now = self.started = self.numbers = 0
@@ -166,21 +172,27 @@ class TableScenario:
     # --- a driver
 
     def start(self, *, clean: bool = False) -> Driver:
-        driver = self.begin_driver(f"starts{' without faults' if clean else ''}")
+        driver = self.begin_driver(f"starts{' without faults' if clean else ''}", is_last=clean)
         if not self.checkpoint.query:  # Spark writes the query's id exclusively
             self.checkpoint.query = f"q{self.started}-{self.now}"
         driver.steps = self._run(driver, self.checkpoint.copy())
         return driver
 
-    def begin_driver(self, what: str) -> Driver:
-        """Returns a new driver, which has nothing to do yet."""
+    def begin_driver(self, what: str, *, is_last: bool = False) -> Driver:
+        """Returns a new driver, which has nothing to do yet. ``is_last``: it is to finish."""
         self.started += 1
         if not self.faults.is_exclusive:  # one driver at a time: all requests of the one before have ended
             self._late_requests()
         driver = Driver(RunTag(0, f"{self.started:08x}"), iter(()))
+        driver.columns = self.columns.of_driver(is_last=is_last)
         self.drivers.append(driver)
         self.note(f"driver {self.started} {what}")
         return driver
+
+    def _check_entry(self, plan: SimPlan) -> None:
+        self.adoption.check_entry(plan)
+        if plan.columns is not None:
+            check_published(self.store.batches[:-1], plan.columns)
 
     def table_log(self) -> Any:
         if self.kind != "parquet":
@@ -223,7 +235,7 @@ class TableScenario:
             if plan.first.keys() - set(start.read):  # as in ``Table.plan``
                 before = seen.planned.get(batch - 1)
                 start = self._look_at_group({} if before is None else before.offsets, is_at_end=start.is_at_end)
-            plan = start.of(plan)
+            plan = replace(start.of(plan), columns=driver.columns)
             yield from run.add(plan)
             if not self.store.restores or plan.rows <= set(self.store.visible()):
                 self.finished.append(plan)
@@ -411,6 +423,7 @@ class TableScenario:
             self.forgets = False
             self.was_restored = True  # rows that would come again are found now
             self.note("the next plans are of the present version")
+        self.columns.event()
         if self.has_other:
             self._change_other()
         if self.operator.is_on:

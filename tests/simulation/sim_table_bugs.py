@@ -17,8 +17,9 @@ from sim_table_adoption import ADOPTED, SimCheckpointFolder
 from sim_table_snapshots import SimSnapshots
 from sim_table_store import SimFiles, SimVersions, Version
 
-from odradek.pipelines.commit import logs, machine, state
+from odradek.pipelines.commit import columns, logs, machine, state
 from odradek.pipelines.commit import operations as op
+from odradek.pipelines.commit.columns import RowColumns
 from odradek.pipelines.commit.logs import FileLog
 from odradek.pipelines.commit.machine import CommitMachine
 from odradek.pipelines.commit.restores import HeldVersion, VersionCommit
@@ -309,6 +310,36 @@ def _any_run_committed() -> Iterator[None]:
         yield
 
 
+def _compared_once(real: Any) -> Any:
+    """The columns of a driver's rows are compared with the table that it sees first, and not when its entry fails."""
+    seen: list[Any] = []
+
+    def check(self: RowColumns, held: Any, table: str, **named: Any) -> None:
+        if not any(one is self for one in seen):
+            real(self, held, table, **named)
+        seen.append(self)
+
+    return check
+
+
+def _or_missing(real: Any) -> Any:
+    def is_allowed(self: RowColumns, change: columns.ColumnChange) -> bool:
+        return change.new is None or real(self, change)
+
+    return is_allowed
+
+
+def _without_columns(real: Any) -> Any:
+    """A replay or an adoption notes no columns, and forgets those of the table."""
+
+    def after(self: op.TableChange, before: TableState) -> TableState:
+        found: TableState = real(self, before)
+        has_none = self.plan is not None and self.plan.columns is None
+        return replace(found, columns=None) if has_none else found
+
+    return after
+
+
 ICEBERG_BUGS: dict[str, Bug] = {
     "a commit demands nothing": _replacing(SimSnapshots, "is_demanded", lambda self, seen: True),
     "a commit demands only main": _any_run_committed,
@@ -322,6 +353,21 @@ ICEBERG_BUGS: dict[str, Bug] = {
 }
 """Bugs of the notes and commits of Iceberg tables."""
 BUGS: dict[str, Bug] = {
+    "columns are not compared": _replacing(RowColumns, "check", lambda *given, **named: None),
+    "columns are compared at the first look only": lambda: patch.object(
+        RowColumns, "check", _compared_once(RowColumns.check)
+    ),
+    "any run may change columns": _replacing(
+        RowColumns,
+        "_is_allowed",
+        lambda self, change: change.new is not None and (change.old is None or change.is_wider),
+    ),
+    "a type may become narrower": _replacing(columns.ColumnChange, "is_wider", property(lambda self: True)),
+    "a column may be missing": _replacing(RowColumns, "_is_allowed", _or_missing(RowColumns._is_allowed)),
+    "the log does not note columns": _replacing(logs, "to_json", lambda found: to_json(replace(found, columns=None))),
+    "an entry without rows forgets the columns": _replacing(
+        op.TableChange, "state_after", _without_columns(op.TableChange.state_after)
+    ),
     "a run removes files that it could not move": _replacing(
         CommitMachine, "end", _end_without_unfinished(CommitMachine.end)
     ),

@@ -8,7 +8,7 @@ command runs. Replays say nothing about the position of the ingest: see ``SimSto
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -82,11 +82,11 @@ class SimReplays:
             topics.subscribe(REPLAYED.topic)
             world.note(f"topic {REPLAYED.topic} is read from now on")
 
-    def start(self, command: int) -> Driver:
+    def start(self, command: int, *, is_last: bool = False) -> Driver:
         """Starts a run of a command."""
         chosen = self._selected(command)
         generation = self._world.topics.generation
-        driver = self._world.begin_driver(f"replays {chosen.pieces}")
+        driver = self._world.begin_driver(f"replays {chosen.pieces}", is_last=is_last)
         driver.steps = self._run(driver, chosen, generation)
         return driver
 
@@ -123,6 +123,7 @@ class SimReplays:
         left = subtract([Range(*piece) for piece in chosen.pieces], [Range(*piece) for piece in done])
         plan = chosen.plan([(tp, start, end) for tp, start, end in left], generation)
         if plan.ranges:
+            plan = replace(plan, columns=driver.columns)
             yield from run.add(plan)
             if not world.store.restores or plan.rows <= set(world.store.visible()):
                 world.finished.append(plan)
@@ -143,7 +144,7 @@ class SimReplays:
         world = self._world
         wanted: set[int] = set()
         for command in (*self._given, UP_TO_THE_END, OF_REPLAYED_TOPIC):
-            world.drain(self.start(command))
+            world.drain(self.start(command, is_last=True))
             if world.ends[-1] != "finished":
                 raise Broken(f"the last replay ends with: {world.ends[-1]}")
             chosen = self._selected(command)

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from odradek.core.errors import StorageError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.commit import operations as op
+from odradek.pipelines.commit.columns import Columns
 from odradek.pipelines.commit.restores import VersionCommit, held_version
 from odradek.pipelines.commit.state import Added, BatchPlan, RunTag, TableState, key_of
 from odradek.pipelines.files import file_names
@@ -70,6 +71,7 @@ class HeldBatch:
     pieces: tuple[tuple[int, int], ...]
     read: Mapping[TopicPartition, int]
     ends: str = ""
+    columns: Columns | None = None
 
     @property
     def rows(self) -> set[int]:
@@ -166,7 +168,8 @@ class SimStore:
         if change.plan is not None and change.files is not None:
             plan = change.plan
             assert isinstance(plan, SimPlan)
-            self.batches.append(HeldBatch(plan.query, plan.batch, plan.pieces, plan.read, plan.ends))
+            columns = None if plan.columns is None else plan.columns.types
+            self.batches.append(HeldBatch(plan.query, plan.batch, plan.pieces, plan.read, plan.ends, columns))
             self.ever.append(self.batches[-1])
             self.on_publish(plan)
             for name in change.files.content[0]:
@@ -384,7 +387,8 @@ class SimVersions(SimStore):
         if own is None or plan.first or plan.is_replay:
             return op.LogPosition(newest, state)
         queries = {plan.query: replace(own, offsets=None)}
-        return op.LogPosition(newest, TableState(state.run, queries, restored=state.restored))
+        found = TableState(state.run, queries, restored=state.restored, columns=state.columns)
+        return op.LogPosition(newest, found)
 
     def state(self) -> TableState:
         """The state that belongs to the table's rows, as ``DeltaRestores`` finds it."""

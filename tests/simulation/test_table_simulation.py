@@ -16,6 +16,12 @@ from simulation.sim_table_bugs import BUGS, ICEBERG_BUGS
 from simulation.tables import attempt, find
 
 FIRST_SEEDS = {
+    "columns are compared at the first look only": 626,
+    "columns are not compared": 17,
+    "any run may change columns": 23,
+    "a type may become narrower": 123,
+    "the log does not note columns": 18,
+    "an entry without rows forgets the columns": 140,
     "a run removes files that it could not move": 8,
     "an adoption takes rows of a replay for the position": 2,
     "an adoption forgets what the copy lacks": 21,

@@ -172,7 +172,9 @@ def _begin(table: tables.Table, records: PlainStream, isolation: str) -> None:
 
     table._decoder = decoder_for(table.target.values)
     table._columns = from_arrow_schema(table._decoder.schema)
+    table._columns_of_table.begin(table._columns, lambda values: from_arrow_schema(decoder_for(values).schema))
     table._writer.check(SimpleNamespace(schema=table._columns))
+    table._writer.begin(table._decoder.schema)
     shape = table.target.layout()
     table._id = tables.begin_table(table.location, shape, table._has_records, isolation=isolation)
 

@@ -23,6 +23,8 @@ WRITERS = ("workers", "spark")
 """``workers``: Spark's Python workers read, decode and write; ``spark``: Spark gets rows from them and writes files."""
 
 
+FIXED, EVOLVES = "fixed", "add"
+"""``fixed``: the columns of a table stay. ``add``: new fields add columns, and types become wider."""
 LETTERS = "topic:"
 """The start of ``on_bad`` with the name of a topic."""
 ValueFormatName = Annotated[str, Option("The format of the values.", choices=tuple(ValueFormat))]
@@ -111,6 +113,14 @@ class PipelineOptions:
             prefix=LETTERS,
         ),
     ] = "keep"
+    schema_evolution: Annotated[
+        str,
+        Option(
+            "If the schema has other fields than the table: fixed stops; add adds columns for new fields and makes "
+            "types wider (int to bigint, float to double). Any other change stops.",
+            choices=(FIXED, EVOLVES),
+        ),
+    ] = FIXED
     partition_by: Annotated[
         str | Sequence[str],
         Option("Partition the table by these columns; Iceberg: also by day(COL), bucket(N, COL).", "COL[,COL]"),

@@ -28,11 +28,11 @@ from odradek.pipelines.commit.operations import (
     Steps,
     TableChange,
 )
+from odradek.pipelines.commit.run_errors import cut_off
 from odradek.pipelines.commit.state import (
     ANOTHER_TABLE,
     BatchPlan,
     TableState,
-    cut_off,
     of_json,
     to_json,
 )

@@ -27,6 +27,7 @@ from odradek.pipelines.commit.operations import (
     WriteRows,
 )
 from odradek.pipelines.commit.partition_starts import check_linked, check_starts
+from odradek.pipelines.commit.run_errors import fenced, overtaken
 from odradek.pipelines.commit.state import (
     Added,
     BatchPlan,
@@ -35,9 +36,7 @@ from odradek.pipelines.commit.state import (
     TableRefused,
     TableState,
     check_rows,
-    fenced,
     held_batch,
-    overtaken,
     unnoted_partitions,
 )
 
@@ -90,8 +89,8 @@ class CommitMachine:
         return newest.state
 
     def add(self, plan: BatchPlan) -> Steps[Published]:
-        """Adds a micro-batch, unless the table has it. Raises TableRefused, RunFenced, OutcomeUnknown, and the errors
-        of the write."""
+        """Adds a micro-batch, unless the table has it. Raises TableRefused, ConfigError for other columns than those of
+        the table, RunFenced, OutcomeUnknown, and the errors of the write."""
         files: NewFiles | None = None
         while True:
             newest = yield from self._newest_finished(plan)
@@ -101,6 +100,8 @@ class CommitMachine:
                 if files is not None:
                     yield from DiscardFiles(files)
                 return Published(held, is_held=True)
+            if plan.columns is not None:  # another run may have changed them since the one before was read
+                plan.columns.check(newest.state.columns, self._name)
             check_linked(plan.unlinked, plan.batch, self._name)
             check_starts(newest.state, plan.ours, plan.at_end, self._name)
             if files is None:

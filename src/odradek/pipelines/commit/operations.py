@@ -58,7 +58,8 @@ class TableChange:
             return before.with_run(self.run)
         after = before.with_batch(self.run, self.plan.query, self.plan.state(self.files.added, self.files.tails))
         starts = {**before.starts, **new_starts(before, self.plan)}
-        return replace(after, is_whole=after.is_whole or self.plan.is_whole, starts=starts)
+        columns = before.columns if self.plan.columns is None else self.plan.columns.after(before.columns)
+        return replace(after, is_whole=after.is_whole or self.plan.is_whole, starts=starts, columns=columns)
 
 
 @dataclass(frozen=True)

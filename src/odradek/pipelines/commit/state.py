@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from odradek.core.errors import StorageError
 from odradek.core.ids import NO_TAILS, LogTail, LogTails, TopicPartition
+from odradek.pipelines.commit.columns import Columns, RowColumns
 
 REPLAY = "replay-"
 ANY_REPLAY = REPLAY + "of-any-options.."
@@ -123,7 +124,8 @@ class TableState:
     partition that a query of this table has ever read. Earlier versions forgot partitions that were missing once.
     ``restored``: why the state is an earlier one than the newest entry's, for messages; empty if it is the newest.
     ``starts``: the offset at which the table began to read a partition, as far as it is known. ``is_known``: whether it
-    is known which entry the rows belong to."""
+    is known which entry the rows belong to. ``columns``: those that the rows of our runs have; None if an earlier
+    version has not noted them."""
 
     run: RunTag = NO_RUN
     queries: Mapping[str, QueryState] = field(default_factory=dict)
@@ -132,6 +134,7 @@ class TableState:
     lost: Mapping[TopicPartition, int] | None = field(default=None, compare=False)
     is_known: bool = field(default=True, compare=False)
     starts: Mapping[TopicPartition, int] = field(default_factory=dict, compare=False)
+    columns: Columns | None = field(default=None, compare=False)
 
     def of(self, query: str) -> QueryState | None:
         """Returns the state of a query."""
@@ -181,6 +184,7 @@ class BatchPlan:
     ``ours``: partitions of ``first`` with a commit of the group that names the table (in topics that the query has
     read: any table), and its offset. ``at_end``: those without a commit, if the query begins such partitions at their
     end (``--from latest``). ``unlinked``: what an earlier version begins elsewhere than at the end of the one before.
+    ``columns``: those of the rows; None: there are no rows.
     """
 
     query: str
@@ -197,6 +201,7 @@ class BatchPlan:
     ours: Mapping[TopicPartition, int] = field(default_factory=dict)
     at_end: Collection[TopicPartition] = ()
     unlinked: Mapping[TopicPartition, int] = field(default_factory=dict)
+    columns: RowColumns | None = None
 
     @property
     def is_replay(self) -> bool:
@@ -523,37 +528,12 @@ def _unknown(known: QueryState, table: str) -> TableRefused:
     )
 
 
-def fenced(run: RunTag, state: TableState, table: str) -> RunFenced:
-    """Returns the error of a run that may not publish any more."""
-    return RunFenced(
-        f"a newer run ({state.run.text}) has published to {table}, so this run ({run.text}) has ended: it has added "
-        "nothing since. Run only one pipeline for a table; the next run continues"
-    )
-
-
-def overtaken(run: RunTag, state: TableState, known: QueryState, table: str) -> RunFenced:
-    """Returns the error of a run whose next micro-batches another run has added since it began."""
-    return RunFenced(
-        f"another run ({state.run.text}) has added micro-batch {known.batch} to {table} since this run ({run.text}) "
-        "began: this run has ended, and has added nothing since. Run only one pipeline for a table; the next run "
-        "continues"
-    )
-
-
-def cut_off(run: RunTag, table: str) -> RunFenced:
-    """Returns the error of a run that finds the entry on which it builds removed or replaced."""
-    return RunFenced(
-        f"the notes of {table} have changed while this run ({run.text}) slept or worked: its last entry is not there "
-        "any more, or another one is in its place. The run has ended, and has added nothing since. Let only one "
-        "pipeline write to a table, and put no copy back while one runs; the next run continues"
-    )
-
-
 def to_json(state: TableState) -> dict[str, object]:
     """Returns the state as a JSON value."""
     queries = {name: _query_json(one) for name, one in state.queries.items()}
     starts = {"starts": _nested(state.starts)} if state.starts else {}
-    return {"run": list(state.run), "queries": queries, "whole": state.is_whole, **starts}
+    columns = {} if state.columns is None else {"columns": dict(state.columns)}
+    return {"run": list(state.run), "queries": queries, "whole": state.is_whole, **starts, **columns}
 
 
 def _query_json(one: QueryState) -> dict[str, object]:
@@ -587,7 +567,9 @@ def of_json(value: Mapping[str, Any]) -> TableState:
     number, name = value["run"]
     found = TableState(RunTag(int(number), str(name)), {str(q): _query_of(one) for q, one in value["queries"].items()})
     starts = _offsets_of(value.get("starts", {}))
-    return replace(found, is_whole=value.get("whole") is True or found.newest_query is None, starts=starts)
+    columns = dict(value["columns"]) if "columns" in value else None
+    is_whole = value.get("whole") is True or found.newest_query is None
+    return replace(found, is_whole=is_whole, starts=starts, columns=columns)
 
 
 def _query_of(one: Mapping[str, Any]) -> QueryState:

@@ -25,6 +25,7 @@ from urllib.parse import unquote
 
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import LogTail, TopicPartition
+from odradek.pipelines.commit.columns import Columns, RowColumns, columns_of
 from odradek.pipelines.commit.logs import VersionLog
 from odradek.pipelines.commit.machine import CommitMachine
 from odradek.pipelines.commit.operations import LogPosition, NewFiles, TableChange
@@ -36,6 +37,14 @@ from odradek.pipelines.delta.leftovers import DeltaLeftovers
 from odradek.pipelines.delta.log_errors import text_of, unreadable
 from odradek.pipelines.delta.protocol import check_supported
 from odradek.pipelines.delta.restores import DeltaRestores, StateLog
+from odradek.pipelines.delta.schema_changes import (
+    ColumnVersion,
+    columns_in,
+    noted_names,
+    own_columns,
+    schema_after,
+    write_version,
+)
 from odradek.pipelines.files.file_layouts import FolderLayout
 from odradek.pipelines.files.file_names import REPLAYS, prefix_of, table_file_name
 from odradek.pipelines.files.partition_folders import NULL, check_partition_columns
@@ -44,14 +53,15 @@ from odradek.pipelines.files.staging import StagedFile, Staging
 from odradek.pipelines.files.table_rows import Marks, Spans, marks_in
 from odradek.pipelines.filesystems.location import FileStatus, Location
 from odradek.pipelines.formats.table_sink import VersionedTableSink, next_number
-from odradek.text.table_paths import check_descriptors, delta_uri
+from odradek.text.json_depth import parse_json
+from odradek.text.table_paths import DELTA_LOG, check_descriptors, delta_uri
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.dataset as ds
     from deltalake import DeltaTable as Log
     from deltalake import Schema
-    from deltalake.transaction import AddAction
+    from deltalake.transaction import AddAction, Transaction
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
@@ -63,7 +73,8 @@ _NO_LOG = LogPosition(-1, TableState(is_whole=True))
 
 class DeltaTable(VersionedTableSink):
     """The Delta table at a location. ``options``: deltalake's options for its storage. ``run``: the id of the run.
-    ``has_log``: whether the table is known to have a log."""
+    ``has_log``: whether the table is known to have a log. ``has_lock``: whether deltalake takes a lock for its commits,
+    which no other writer may leave out."""
 
     _NO_FILES = NewFiles([], Added(0, 0, 0, 0))
 
@@ -76,9 +87,11 @@ class DeltaTable(VersionedTableSink):
         run: str | None = None,
         *,
         has_log: bool = False,
+        has_lock: bool = False,
     ) -> None:
         super().__init__()
         self._has_log = has_log
+        self._has_lock = has_lock
         self._table = table
         self._staging = Staging(staging)
         self._id = run or uuid.uuid4().hex
@@ -155,6 +168,12 @@ class DeltaTable(VersionedTableSink):
         with self._reading():
             log = self._state_log()
             return log is not None and delta_state.has_records(log)
+
+    def columns(self) -> Columns | None:
+        """Returns the columns of our rows, if the log says which of its columns these are."""
+        with self._reading():
+            log = self._open_log()
+            return None if log is None else own_columns(log)
 
     def check(self, frame: DataFrame) -> None:
         from deltalake.exceptions import DeltaError
@@ -254,12 +273,14 @@ class DeltaTable(VersionedTableSink):
             return _NO_LOG
         if plan is None:
             return LogPosition(log.version(), delta_state.read(log, None), content=log)
+        columns = own_columns(log)  # a RESTORE takes the columns back, too
         found = self._restores.state_log(log)
         if found.log is None:
-            return LogPosition(log.version(), delta_state.read_unknown(log, plan, found.reason), content=log)
+            state = replace(delta_state.read_unknown(log, plan, found.reason), columns=columns)
+            return LogPosition(log.version(), state, content=log)
         state = delta_state.read(found.log, plan)
         lost = delta_state.lost_offsets(log, found.log, plan) if found.reason else None
-        state = replace(state, run=delta_state.run_of(log), restored=found.reason, lost=lost)
+        state = replace(state, run=delta_state.run_of(log), restored=found.reason, lost=lost, columns=columns)
         return LogPosition(log.version(), state, content=log)
 
     def _state_log(self) -> Log | None:
@@ -333,12 +354,15 @@ class DeltaTable(VersionedTableSink):
         check_supported(log, self._table.uri)  # another writer may have changed the table since its files were written
         found = self._restores.state_log(log) if change.plan is not None else StateLog(log)
         files = [] if change.files is None else [self._add_action(file) for file in change.files.content]
-        properties = CommitProperties(
-            custom_metadata=delta_state.texts(change),
-            max_commit_retries=0,
-            app_transactions=delta_state.transactions(found.log or log, base.state, change, found.taken_back),
-        )
+        transactions = delta_state.transactions(found.log or log, base.state, change, found.taken_back)
         schema, columns, version = log.schema(), log.metadata().partition_columns, log.version()
+        is_made = self._commit_columns(log, base.state, change, transactions, files)
+        if is_made is not None:
+            if is_made:
+                self._restores.wrote(version + 1)
+            return is_made
+        texts = delta_state.texts(change)
+        properties = CommitProperties(custom_metadata=texts, max_commit_retries=0, app_transactions=transactions)
         try:
             log.create_write_transaction(files, "append", schema, columns, commit_properties=properties)
         except CommitFailedError:
@@ -349,6 +373,30 @@ class DeltaTable(VersionedTableSink):
         if change.plan is not None:
             self._restores.wrote(version + 1)
         return True
+
+    def _commit_columns(
+        self,
+        log: Log,
+        state: TableState,
+        change: TableChange,
+        transactions: Sequence[Transaction],
+        files: Sequence[AddAction],
+    ) -> bool | None:
+        """Makes the version after ``log`` if the rows of the change need other columns; returns whether it was made.
+        Returns None if the columns stay. Raises ConfigError, StorageError."""
+        if self._rows is None or change.plan is None or change.plan.columns is None:
+            return None
+        schema = schema_after(log, self._schema_of(self._rows.schema))
+        if schema is None:
+            return None
+        if self._has_lock:
+            raise ConfigError(
+                f"the Delta table {self._table.uri} needs new columns, and its commits a lock that only deltalake "
+                "takes: add the columns by another writer (ALTER TABLE … ADD COLUMN), and run the command again"
+            )
+        own = change.plan.columns.after(state.columns)
+        wanted = ColumnVersion(schema, own, delta_state.texts(change), transactions, files)
+        return write_version(log, self._table.child(DELTA_LOG), wanted)
 
     def _schema_of(self, columns: StructType) -> Schema:
         from deltalake import Schema
@@ -363,7 +411,11 @@ class DeltaTable(VersionedTableSink):
         fails, no log is created."""
         from deltalake import DeltaTable as Log
 
-        made = Log.create(self.uri, schema, "ignore", self._partition_by or None, storage_options=self._options)
+        names = None if self.row_columns is None else noted_names(self.row_columns.types)
+        made = Log.create(
+            self.uri, schema, "ignore", self._partition_by or None,
+            configuration=names, storage_options=self._options, raise_if_key_not_exists=False,
+        )  # fmt: skip
         return with_history(made, self.uri, self._table)
 
     def _open_log(self) -> Log | None:
@@ -389,14 +441,8 @@ class DeltaTable(VersionedTableSink):
         if log is None:
             return None
         check_supported(log, self._table.uri)
-        held = {field.name: field.type for field in log.schema().fields}
-        for field in wanted.fields:
-            found, needed = held.get(field.name), _type_name(field.type)
-            if found is None:
-                raise ConfigError(f"the Delta table {self._table.uri} has no column {field.name} ({needed})")
-            if found != field.type:
-                what = f"column {field.name} is {_type_name(found)}, not {needed}"
-                raise ConfigError(f"the Delta table {self._table.uri}: {what}")
+        rows = replace(self.row_columns or RowColumns({}), types=columns_of(parse_json(wanted.to_json())))
+        rows.check(columns_in(log), self._table.uri, may_lack=True)
         if log.metadata().partition_columns != self._partition_by:
             found = ", ".join(log.metadata().partition_columns) or "nothing"
             raise ConfigError(f"the Delta table {self._table.uri} is partitioned by {found}")

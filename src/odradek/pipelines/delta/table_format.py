@@ -53,11 +53,13 @@ class DeltaFormat(TableFormat):
         from odradek.pipelines.files.table_folders import log_options
 
         options = log_options(location, target.storage_options)
+        has_lock = _has_lock(options)
         has_log = DeltaTable(location, location.child(STATE), options=options).check_log()
 
         def opened(run: str) -> DeltaTable:
             staging = staging_of(location)
-            return DeltaTable(location, staging, target.partition_by, options, run, has_log=has_log)
+            parts = target.partition_by
+            return DeltaTable(location, staging, parts, options, run, has_log=has_log, has_lock=has_lock)
 
         return opened
 

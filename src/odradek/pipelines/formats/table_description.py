@@ -39,6 +39,8 @@ _LOST_FOLDER = (
 RESTORE_FILE = f"It has the table's id and layout: restore this file from a copy of the table, or {ANOTHER_TABLE}"
 _SHOWN = 60
 """Characters of an option in an error."""
+_SCHEMA = "schema"
+"""The part of a layout that gives columns, which may change."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,8 @@ def staging_of(table: Location) -> Location:
 
 def check_table(table: Location, layout: TableLayout, log_has_records: Callable[[], bool] = lambda: True) -> str | None:
     """Returns the table's id; None if no table was begun. ``log_has_records``: whether the table's own notes have
-    anything. Raises ConfigError if the location has a table of another layout that is not empty, or
-    anything that ``check_not_foreign`` refuses; StorageError.
+    anything. Raises ConfigError if the location has a table of another layout that is not empty (the schema does not
+    count), or anything that ``check_not_foreign`` refuses; StorageError.
     """
     text = _text_of(table)
     if text is None:
@@ -72,7 +74,9 @@ def check_table(table: Location, layout: TableLayout, log_has_records: Callable[
     table_id, held, _ = _parse(table, text)
     wanted = _as_stored(layout)
     for name, value in wanted.items():
-        if held.get(name) != value and _has_records(table, held, wanted, log_has_records):
+        if name == _SCHEMA or held.get(name) == value:  # ``tables/table_columns`` compares the columns
+            continue
+        if _has_records(table, held, wanted, log_has_records):
             raise _other_option(table, name, _two_texts(_plain(held.get(name)), _plain(value)))
     return table_id
 
@@ -126,9 +130,10 @@ def begin_table(
     table_id = check_table(table, layout, log_has_records)
     state = table.child(STATE)
     text = _text_of(table)
-    if table_id is None or text is None or _parse(table, text).layout != _as_stored(layout):
+    held, wanted = {} if text is None else _parse(table, text).layout, _as_stored(layout)
+    if table_id is None or text is None or (held != wanted and not _has_records(table, held, wanted, log_has_records)):
         table_id = table_id or uuid.uuid4().hex
-        stored = {"version": 1, "id": table_id, _RUNS: True, ISOLATION: isolation, "shape": _as_stored(layout)}
+        stored = {"version": 1, "id": table_id, _RUNS: True, ISOLATION: isolation, "shape": wanted}
         content = json.dumps(stored, indent=1) + "\n"
         if text is not None:  # the layout of a table that holds nothing
             state.write_text(TABLE_FILE, content)
@@ -142,6 +147,16 @@ def begin_table(
 def is_described(table: Location) -> bool:
     """Returns whether a table was begun. Raises StorageError."""
     return _text_of(table) is not None
+
+
+def layout_of_table(table: Location) -> TableLayout | None:
+    """Returns the layout with which a table was begun; None if none was. Raises StorageError."""
+    text = _text_of(table)
+    return None if text is None else _layout_of(_parse(table, text).layout)
+
+
+def _layout_of(held: dict[str, Any]) -> TableLayout:
+    return TableLayout(**{**held, "partition_by": tuple(held["partition_by"])})
 
 
 def has_runs(table: Location) -> bool:
@@ -211,8 +226,7 @@ def stored_layout(table: Location) -> TableLayout:
         )
     if text is None:
         raise ConfigError(f"{table.uri} is not a table of odradek: it has no {STATE}/{TABLE_FILE}. {_LOST_FOLDER}")
-    held: dict[str, Any] = _parse(table, text).layout
-    return TableLayout(**{**held, "partition_by": tuple(held["partition_by"])})
+    return _layout_of(_parse(table, text).layout)
 
 
 def _plain(value: object) -> str:

@@ -85,6 +85,10 @@ class TableFormat(ABC):
 
         check_folder_columns(partition_by, values)
 
+    def partition_columns(self, partition_by: Sequence[str]) -> tuple[str, ...]:
+        """Returns the columns that the terms of a partition need."""
+        return tuple(partition_by)
+
     @abstractmethod
     def check_exclusive(self, state: Location, storage_options: Mapping[str, str]) -> None:
         """Raises ConfigError if two pipelines could publish one entry of the table's log. ``state``: the folder of the

@@ -7,10 +7,12 @@ import re
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from odradek.core.errors import StorageError
 from odradek.core.ids import LogTail, TopicPartition
+from odradek.pipelines.commit.columns import Columns, RowColumns
 from odradek.pipelines.commit.machine import CommitMachine, drive
 from odradek.pipelines.commit.operations import (
     Answer,
@@ -61,6 +63,8 @@ class TableSink(ABC):
     """The files of the newest micro-batch that are nowhere, if the run allows that."""
     lost_offsets: Mapping[TopicPartition, tuple[int, int]] = {}
     """The start and the end of that micro-batch in each partition, as far as the notes have them."""
+    row_columns: RowColumns | None = None
+    """The columns of the run's rows, and whether they may change those of the table. None: they may not."""
 
     def __init__(self) -> None:
         self._rows: BatchRows | None = None
@@ -128,6 +132,11 @@ class TableSink(ABC):
         their runs. Raises StorageError."""
         return self.state().newest_query is not None
 
+    def columns(self) -> Columns | None:
+        """Returns the columns of the rows of our runs; None if there are none, or if an earlier version has not noted
+        them. Raises StorageError."""
+        return self.state().columns
+
     @abstractmethod
     def has_records(self) -> bool:
         """Returns whether a query or a replay has added anything. True if that is unknown. Raises StorageError."""
@@ -165,7 +174,7 @@ class TableSink(ABC):
         """Lets the machine add a micro-batch of these rows."""
         self._rows = rows
         try:
-            return self._drive(self._machine.add(plan)).added
+            return self._drive(self._machine.add(replace(plan, columns=self.row_columns))).added
         finally:
             self._rows = None
 

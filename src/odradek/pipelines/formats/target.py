@@ -6,11 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from odradek.pipelines.commit.columns import Columns, RowColumns
 from odradek.pipelines.formats.checkpoint_mark import check_checkpoint_folder, check_table_folders
 from odradek.pipelines.formats.table_description import TableLayout
 from odradek.pipelines.formats.table_format import CatalogPlace, TableFormat, check_own_options, format_of
 from odradek.pipelines.option_checks import check_local_folder, check_place, partition_terms
-from odradek.pipelines.options import LETTERS, PipelineOptions, TransformOptions, check_values, letters_topic
+from odradek.pipelines.options import (
+    EVOLVES,
+    FIXED,
+    LETTERS,
+    PipelineOptions,
+    TransformOptions,
+    check_values,
+    letters_topic,
+)
 from odradek.pipelines.values.arguments import about, wrong
 from odradek.pipelines.values.formats import Framing, ValueFormat
 from odradek.pipelines.values.record_values import Values, read_schema, read_writer_schemas
@@ -26,6 +35,14 @@ def values_of(options: PipelineOptions | TransformOptions, *, headers: bool, kee
     return Values(value_format, schema, framing, writer_schemas, flat=options.flat, headers=headers, keep_raw=keep_raw)
 
 
+def values_of_layout(layout: TableLayout) -> Values:
+    """Returns how the values of a table are read, without the schemas of writers."""
+    return Values(
+        ValueFormat(layout.value_format), layout.schema, Framing(layout.framing),
+        flat=layout.flat, headers=layout.headers, keep_raw=layout.keep_raw,
+    )  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Target:
     """The location and the format of the table. ``on_bad``: ``keep`` puts unreadable values into ``raw``,
@@ -34,7 +51,8 @@ class Target:
     ``single_driver``: the user states that no other pipeline writes to a table without an exclusive create.
     ``fence_commits``: the group's offsets are committed by a transactional producer, one for each table.
     ``allow_lost``: whether a Parquet table may have lost files of its newest micro-batch. ``place``: that of a table in
-    a catalogue, whose folder ``output`` is.
+    a catalogue, whose folder ``output`` is. ``schema_evolution``: ``add`` lets rows add columns to the table and make
+    its types wider.
     """
 
     output: str
@@ -51,6 +69,7 @@ class Target:
     fence_commits: bool = False
     allow_lost: bool = False
     place: CatalogPlace | None = None
+    schema_evolution: str = FIXED
 
     @classmethod
     def of(cls, options: PipelineOptions, output: str | Path | None, checkpoint: str | Path | None = None) -> Target:
@@ -72,6 +91,7 @@ class Target:
             partition_by=partition_by,
             checkpoint=None if checkpoint is None else str(checkpoint),
             on_bad=options.on_bad,
+            schema_evolution=options.schema_evolution,
             files_per_batch=options.files_per_batch,
             storage_options=options.storage_options or {},
             writer=options.writer,
@@ -87,6 +107,11 @@ class Target:
     def folder_columns(self) -> tuple[str, ...]:
         """The columns whose values are in the names of folders, and not in the files."""
         return self.partition_by if self.format.has_folders else ()
+
+    def row_columns(self, types: Columns) -> RowColumns:
+        """Returns the columns of rows for the table's commit."""
+        kept = self.format.partition_columns(self.partition_by)
+        return RowColumns(types, self.schema_evolution == EVOLVES, kept)
 
     @property
     def needs_headers(self) -> bool:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from odradek.core.errors import ConfigError
+from odradek.pipelines.commit.columns import RowColumns
 from odradek.pipelines.commit.state import ANOTHER_TABLE
 from odradek.pipelines.files.file_layouts import LaidOutRows
+from odradek.pipelines.iceberg.column_changes import plain_columns
 from odradek.pipelines.iceberg.partitions import PartitionTransform, parts_of
 from odradek.text.printable import one_line
 
@@ -71,24 +73,23 @@ def spec_of(schema: Schema, transforms: Sequence[PartitionTransform]) -> Partiti
     return PartitionSpec(*fields)
 
 
-def check_columns(table: IcebergMetadata, wanted: Schema, transforms: Sequence[PartitionTransform], name: str) -> None:
+def check_columns(
+    table: IcebergMetadata,
+    wanted: Schema,
+    transforms: Sequence[PartitionTransform],
+    name: str,
+    rows: RowColumns | None = None,
+) -> None:
     """Raises ConfigError if micro-batches with these columns and partitions cannot be added to a table. ``name``: its
-    name for messages."""
+    name for messages. ``rows``: how the columns may change; None: they may not."""
     version = table.metadata.format_version
     if version not in VERSIONS:
         raise ConfigError(
             f"the Iceberg table {name} has format version {version}, and pipelines write version {VERSIONS[-1]}: "
             + ("set its property format-version to 2" if version < VERSIONS[-1] else ANOTHER_TABLE)
         )
-    held = {field.name: field for field in table.schema().fields}
-    for field in wanted.fields:
-        found = held.get(field.name)
-        if found is None:
-            raise ConfigError(f"the Iceberg table {name} has no column {field.name} ({field.field_type})")
-        if _plain(found.field_type) != _plain(field.field_type):
-            raise ConfigError(
-                f"the Iceberg table {name}: column {field.name} is {found.field_type}, not {field.field_type}"
-            )
+    columns = replace(rows or RowColumns({}), types=plain_columns(wanted))
+    columns.check(plain_columns(table.schema()), name, may_lack=True)
     for field in table.schema().fields:
         if (path := _required(field)) is not None and path not in _NEVER_NULL:
             raise ConfigError(
@@ -109,21 +110,6 @@ def partitions_of(table: IcebergMetadata) -> list[tuple[str, str]]:
         for field in table.spec().fields
         if str(field.transform) != "void"
     ]
-
-
-def _plain(kind: IcebergType) -> Any:
-    """Returns a type without its field ids."""
-    from pyiceberg.types import ListType, MapType, StructType
-
-    match kind:
-        case StructType():
-            return {field.name: _plain(field.field_type) for field in kind.fields}
-        case ListType():
-            return ("list", _plain(kind.element_type))
-        case MapType():
-            return ("map", _plain(kind.key_type), _plain(kind.value_type))
-        case _:
-            return str(kind)
 
 
 def _required(field: NestedField) -> str | None:

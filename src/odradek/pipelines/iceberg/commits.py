@@ -18,6 +18,7 @@ from odradek.pipelines.commit.operations import TableChange
 from odradek.pipelines.commit.state import TableState
 from odradek.pipelines.files.staging import StagedFile
 from odradek.pipelines.iceberg.catalogs import TableName, catalog_errors, load
+from odradek.pipelines.iceberg.column_changes import add_columns
 from odradek.pipelines.iceberg.data_files import manifest_entries
 from odradek.pipelines.iceberg.notes import TAG, Note, SnapshotNote, TableView
 
@@ -100,18 +101,28 @@ class SnapshotCommits:
         self._catalog = catalog
         self._name = name
 
-    def commit(self, seen: Seen, base: TableState, change: TableChange, files: Sequence[StagedFile]) -> bool:
-        """Adds a snapshot with these files, the notes and the tag. Returns whether it was added; False: another writer
+    def commit(
+        self,
+        seen: Seen,
+        base: TableState,
+        change: TableChange,
+        files: Sequence[StagedFile],
+        columns: Schema | None = None,
+    ) -> bool:
+        """Adds a snapshot with these files, the notes and the tag. ``columns``: those of the rows, which the table gets
+        with the same commit if it lacks them. Returns whether it was added; False: another writer
         was faster. Raises StorageError if that is not known, or if the table cannot be written."""
         from pyiceberg.table.update import SetPropertiesUpdate, SetSnapshotRefUpdate
 
         table = seen.table
         with catalog_errors(f"the Iceberg table {self._name.table} cannot be written"):
             transaction = table.transaction()
+            if columns is not None:
+                add_columns(transaction, columns)
             producer = transaction._append_snapshot_producer({})
             note, summary = seen.note.after(change, base, producer.snapshot_id)
             producer.snapshot_properties = summary
-            for file in manifest_entries(table, files):
+            for file in manifest_entries(table, transaction.table_metadata.schema(), files):
                 producer.append_data_file(file)
             producer.commit()  # into the transaction, which is not sent
         updates = (

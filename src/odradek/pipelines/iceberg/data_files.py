@@ -11,6 +11,7 @@ from odradek.pipelines.files.staging import StagedFile
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
     from pyiceberg.manifest import DataFile
+    from pyiceberg.schema import Schema
     from pyiceberg.table import Table as IcebergMetadata
     from pyiceberg.table.snapshots import Snapshot
 
@@ -18,8 +19,9 @@ FOLDER = "data"
 """The folder of data files in the table's location."""
 
 
-def manifest_entries(table: IcebergMetadata, files: Sequence[StagedFile]) -> Iterator[DataFile]:
-    """Yields what manifests say of the files: counts, sizes and bounds by field id, and the values of the partition."""
+def manifest_entries(table: IcebergMetadata, schema: Schema, files: Sequence[StagedFile]) -> Iterator[DataFile]:
+    """Yields what manifests say of the files: counts, sizes and bounds by field id, and the values of the partition.
+    ``schema``: that of the table after the files are added."""
     from pyiceberg.io.pyarrow import (
         compute_statistics_plan,
         data_file_statistics_from_parquet_metadata,
@@ -28,7 +30,7 @@ def manifest_entries(table: IcebergMetadata, files: Sequence[StagedFile]) -> Ite
     from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
     from pyiceberg.typedef import Record
 
-    schema, metadata = table.schema(), table.metadata
+    metadata = table.metadata
     plan, ids = compute_statistics_plan(schema, metadata.properties), parquet_path_to_id_mapping(schema)
     for file in files:
         assert file.footer is not None

@@ -35,6 +35,7 @@ from odradek.pipelines.files.table_rows import Marks, Spans, marks_in
 from odradek.pipelines.filesystems.location import Location
 from odradek.pipelines.formats.table_sink import VersionedTableSink, next_number
 from odradek.pipelines.iceberg.catalogs import TablePlace, catalog_errors, load, open_catalog
+from odradek.pipelines.iceberg.column_changes import schema_after
 from odradek.pipelines.iceberg.columns import (
     IcebergLayout,
     check_columns,
@@ -212,10 +213,11 @@ class IcebergTable(VersionedTableSink):
         """Returns how files are written for a table, or for a new one. Raises ConfigError if the table has other
         columns or partitions."""
         check_transforms(columns, self._transforms)
-        wanted = schema_of(columns)
+        schema = wanted = schema_of(columns)
         if table is not None:
-            check_columns(table, wanted, self._transforms, self._shown)
-        return IcebergLayout(columns_in_files(columns, wanted if table is None else table.schema()), self._transforms)
+            check_columns(table, wanted, self._transforms, self._shown, self.row_columns)
+            schema = schema_after(table, wanted)
+        return IcebergLayout(columns_in_files(columns, schema), self._transforms)
 
     def _commit(self, base: LogPosition, change: TableChange) -> bool:
         seen: Seen | None = base.content
@@ -227,12 +229,14 @@ class IcebergTable(VersionedTableSink):
             if made.metadata.snapshots:  # another writer has created it and written to it
                 return False
             seen = Seen(made, Note())
+        wanted = None
         if written.layout is not None:
             assert self._columns is not None
+            wanted = schema_of(self._columns)
             present = self._layout(self._columns, seen.table)
             if not present.columns.equals(written.layout.columns, check_metadata=True):
                 raise changed_meanwhile(self._shown)
-        is_added = self._commits.commit(seen, base.state, change, written.files)
+        is_added = self._commits.commit(seen, base.state, change, written.files, wanted)
         if is_added and change.files is not None:
             self._has_unpublished = False
         return is_added

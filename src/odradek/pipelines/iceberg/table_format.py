@@ -44,6 +44,11 @@ class IcebergFormat(TableFormat):
             if known is not None and one.column not in known:
                 raise wrong("partition_by", f" {one.text}: the table's columns are {', '.join(known)}")
 
+    def partition_columns(self, partition_by: Sequence[str]) -> tuple[str, ...]:
+        from odradek.pipelines.iceberg.partitions import transforms_of
+
+        return tuple(one.column for one in transforms_of(partition_by))
+
     def check_exclusive(self, state: Location, storage_options: Mapping[str, str]) -> None:
         """Accepts every store: the catalogue changes a table by compare-and-set."""
 

@@ -29,14 +29,12 @@ from odradek.pipelines.commit.state import (
 from odradek.pipelines.filesystems.hadoop_location import location_of
 from odradek.pipelines.formats.table_description import stored_layout
 from odradek.pipelines.formats.table_format import catalog_place
-from odradek.pipelines.formats.target import Target
+from odradek.pipelines.formats.target import Target, values_of_layout
 from odradek.pipelines.options import AdoptOptions
 from odradek.pipelines.queries import start_spark
 from odradek.pipelines.sources import with_short_timeouts
 from odradek.pipelines.tables.fenced_commits import FenceLost
 from odradek.pipelines.tables.table import Table, open_table
-from odradek.pipelines.values.formats import Framing, ValueFormat
-from odradek.pipelines.values.record_values import Values
 from odradek.spark.offsets.commit_marks import is_of_table, mark_commit, other_output, with_output
 from odradek.spark.options import parse_options
 from odradek.text.table_paths import check_uri, is_uri
@@ -178,14 +176,10 @@ def _target(options: AdoptOptions, get_spark: Callable[[], SparkSession]) -> Tar
     output = str(options.output) if place is None else place.folder
     check_uri("the output", output, workers=False)
     held = stored_layout(location_of(output, get_spark() if is_uri(output) else None))
-    values = Values(
-        ValueFormat(held.value_format), held.schema, Framing(held.framing),
-        flat=held.flat, headers=held.headers, keep_raw=held.keep_raw,
-    )  # fmt: skip
     checkpoint = None if options.checkpoint is None else str(options.checkpoint)
     given = options.storage_options or {}
     return Target(
-        output, held.table_format, values, held.partition_by, checkpoint,
+        output, held.table_format, values_of_layout(held), held.partition_by, checkpoint,
         storage_options=given, fence_commits=options.fence_commits, allow_lost=True,
         single_driver=options.single_driver, place=place,
     )  # fmt: skip

@@ -141,6 +141,7 @@ def run_ingest(
     with contextlib.ExitStack() as stack:
         table, started_spark = stack.enter_context(open_table(job.target, get_spark))
         started = time.monotonic()
+        table.check_columns()
         table.check_checkpoint()
         group = None
         if job.trigger is None:

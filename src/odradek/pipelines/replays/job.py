@@ -93,6 +93,7 @@ def _into_table(
     query = f"replay-{job.chosen.digest(salt)}"
     started = time.monotonic()
     with open_table(into, get_spark) as (table, started_spark):
+        table.check_columns()
         for digest in (job.found.digest, job.found.digest_of_names):  # the names by which earlier versions noted it
             plan = dataclasses.replace(_plan(job, f"replay-{digest()}"), ranges=())
             before = None if job.again else table.find_added(plan)

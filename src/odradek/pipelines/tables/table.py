@@ -71,6 +71,7 @@ from odradek.pipelines.tables.fenced_commits import FencedCommits, FenceLost
 from odradek.pipelines.tables.group import OVERTAKEN, TableGroup
 from odradek.pipelines.tables.runs import RUNS, Run
 from odradek.pipelines.tables.source_logs import SourceLogs
+from odradek.pipelines.tables.table_columns import TableColumns
 from odradek.pipelines.values.arguments import wrong
 from odradek.pipelines.values.dead_letters import letter_options
 from odradek.pipelines.values.reader import ERROR
@@ -125,6 +126,7 @@ class Table:
             self._writer = opened(run.id)
             locked.callback(self._writer.close)
             self._logs = SourceLogs(self._writer)
+            self._columns_of_table = TableColumns(target, self.location, self._writer)
             self._id = check_table(self.location, target.layout(), self._has_records)
             self._was_begun = self._id is not None
             self._writer.prepare(run.dead, run.take_number, run.gone)
@@ -140,6 +142,11 @@ class Table:
     @property
     def _has_batches(self) -> bool | None:
         return self._writer.has_batches(is_begun=self._was_begun, has_runs=lambda: has_runs(self.location))
+
+    def check_columns(self) -> None:
+        """Raises ConfigError if the rows have other columns than the table, as far as that is known without Spark;
+        StorageError. ``begin`` looks again."""
+        self._columns_of_table.check()
 
     def check_checkpoint(self) -> None:
         """Raises ConfigError if the checkpoint belongs to another table, and TableRefused if the checkpoint and the
@@ -188,6 +195,7 @@ class Table:
         ``isolation``: the level with which the run reads. Raises ConfigError, StorageError.
         """
         frame = self.frame(records)
+        self._columns_of_table.begin(frame.schema, lambda values: values.table(records).schema)
         self._writer.check(frame)
         if self.target.writer == "workers":
             zone = records.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC"
