@@ -21,6 +21,7 @@ from odradek.core.errors import OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines import ingest
 from odradek.pipelines.ingestion import job as ingestion
+from odradek.pipelines.transforms import job as transforms
 from odradek.spark.driver.micro_batch_number import commit_of
 
 
@@ -134,3 +135,28 @@ def test_an_ingest_by_spark_adds_no_plan_that_was_replaced(
     assert offsets_of(table, kind) == [(0, at) for at in range(20)]
     ingest(bootstrap, **given)
     assert offsets_of(table, kind) == [(0, at) for at in range(50)]
+
+
+def test_a_plan_whose_rows_were_sent_while_it_was_removed_is_put_back(
+    runs: TransformRuns, admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A paused driver has compared its plan before another one removes it, and commits its transaction after the other
+    one's first look. Without a second look, the micro-batch would be planned again, and no run could go on."""
+    runs.fail()
+    runs.reset("--to-offset 25")
+    query = json.loads((runs.checkpoint / "metadata").read_text())["id"]
+    plan, drop = runs.checkpoint / "offsets" / "1", transforms.drop_overruled_plan
+    text = plan.read_text()
+
+    def dropped(*given: Any) -> bool:
+        assert drop(*given)
+        assert not plan.exists()
+        admin.alter_group_offsets(f"odradek-{query}", {TopicPartition(runs.target, 0): commit_of(1, query)})
+        return True
+
+    monkeypatch.setattr(transforms, "drop_overruled_plan", dropped)
+    assert runs.run() == 15
+    assert plan.read_text() == text
+    assert not (runs.checkpoint / "state").exists(), "rows without state are not read once more"
+    assert runs.rows() == [*range(20), *range(25, 40)], "20 to 24 are of the paused driver, which has sent nothing here"
+    assert runs.run() == 0

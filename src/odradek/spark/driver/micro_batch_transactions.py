@@ -40,7 +40,7 @@ from odradek.spark.driver.micro_batch_number import (
     is_written,
 )
 from odradek.spark.driver.micro_batch_outputs import MicroBatchOutputs, Output
-from odradek.spark.driver.query_sources import execution_of
+from odradek.spark.driver.query_sources import execution_of, has_state
 from odradek.spark.driver.transaction_attempts import TasksRepeated, TransactionTimedOut, place, write_once
 from odradek.spark.driver.transaction_states import COMMITTED, is_taken_over, state_of
 from odradek.spark.offsets.stable_offsets import stable_offsets
@@ -150,6 +150,9 @@ class TransactionalWriter:
             plan = run.groups.plan_of(batch)
             if self._is_written(run, batch, plan):
                 log.info("%s: micro-batch %d is in topic %s already", run.transactional_id, batch, self.topic)
+                # Of a join, for example: Spark demands the state after each micro-batch; the next one begins with it.
+                if has_state(frame.sparkSession, execution_of(frame.sparkSession, run.query)):
+                    frame.write.format("noop").mode("overwrite").save()
             else:
                 self._write(run, frame, batch, plan)
             _outputs.set_last_batch(run.query, run.run, run.output, batch)

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from py4j.protocol import Py4JError
+
 from odradek.core.errors import ConfigError
 from odradek.spark.options import ReadOptions, client_config, parse_options
 
@@ -31,6 +33,17 @@ def execution_of(spark: SparkSession, query: str) -> JavaObject | None:
     jvm = spark.sparkContext._jvm
     assert jvm is not None
     return spark._jsparkSession.sharedState().activeStreamingQueries().get(jvm.java.util.UUID.fromString(query))
+
+
+def has_state(spark: SparkSession, execution: JavaObject) -> bool:
+    """Returns whether a query keeps state between micro-batches, as joins and aggregations do. True if that is unknown."""
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    try:
+        place = jvm.org.apache.hadoop.fs.Path(execution.checkpointFile("state"))
+        return bool(place.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).exists(place))
+    except Py4JError:  # another release of Spark may have another name for this method
+        return True
 
 
 def cluster_settings(execution: JavaObject, timeout_ms: int) -> dict[int, SourceSettings | None]:
