@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from odradek.pipelines.causes import cause_of
 from spark_runs import StreamingRun
 from support.brokers import unique
 from support.driver_producers import producer_calls
@@ -14,7 +15,6 @@ from support.publish import create_topic, numbers, publish
 from test_transactional_writer import DriverEnd, values
 
 from odradek.core.ids import LATEST, TopicPartition
-from odradek.pipelines.causes import cause_of
 from odradek.spark import transactional_writer
 
 MOMENTS = ("init_transactions", "share_transaction", "send_offsets_to_transaction", "commit_transaction")
@@ -99,8 +99,8 @@ def test_each_pair_is_in_the_topic_once(how: str, stream: StreamingRun) -> None:
 
 
 def test_a_skipped_micro_batch_leaves_its_state(stream: StreamingRun) -> None:
-    """The driver ends after its transaction. Before, Spark refused each later run, since the state of the micro-batch was
-    not there."""
+    """The driver ends after its transaction. Before, Spark refused each later run, since the state of the micro-batch
+    was not there."""
     stream.spark.conf.set("spark.sql.shuffle.partitions", "2")
     joined = JoinedStreams(stream, "without a limit")
     joined.publish(8, 3)

@@ -36,7 +36,7 @@ def execution_of(spark: SparkSession, query: str) -> JavaObject | None:
 
 
 def has_state(spark: SparkSession, execution: JavaObject) -> bool:
-    """Returns whether a query keeps state between micro-batches, as joins and aggregations do. True if that is unknown."""
+    """Returns whether a query keeps state between micro-batches, as joins and aggregations do. True if unknown."""
     jvm = spark.sparkContext._jvm
     assert jvm is not None
     try:
