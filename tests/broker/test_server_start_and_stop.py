@@ -22,6 +22,7 @@ from test_server_frames import create, fetch, produce
 
 from odradek.batches.encode import encode_batch
 from odradek.broker.loop.world import NodeWorld
+from odradek.broker.node.lone_role import LoneRole
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
 from odradek.core.effects import SimpleRecord
@@ -460,6 +461,21 @@ def test_a_start_that_fails_unlocks_the_directory(tmp_path: Path) -> None:
         asyncio.run(start())
     path.write_text("node.id=1\n")
     asyncio.run(start())
+
+
+def test_a_start_that_fails_closes_the_metadata_log(tmp_path: Path) -> None:
+    class FailingRole(LoneRole):
+        def follow_catalog(self) -> None:
+            raise StorageError("no log can be opened")
+
+    async def run() -> None:
+        broker = BrokerServer(BrokerConfig({}), tmp_path, ("127.0.0.1", 0), new_role=FailingRole)
+        with pytest.raises(StorageError, match="no log can be opened"):
+            await broker.start()
+        with pytest.raises(KafkaError, match="was abandoned"):
+            broker.metadata_log.begin_epoch(1, 1, (1,))
+
+    asyncio.run(run())
 
 
 @pytest.mark.claim(2, part=True)

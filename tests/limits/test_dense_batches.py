@@ -559,7 +559,7 @@ def test_a_dense_batch_of_commits_is_loaded_in_steps_and_unpacked_in_a_thread(tm
             shard = broker.groups.shard(0)
             assert shard is not None
             assert shard.skipped["no key"] == 20_000
-            await until(lambda: "workers" in vars(broker) and broker.workers.small.used == 0)
+            await until(lambda: broker.existing_workers is not None and broker.workers.small.used == 0)
 
     run(scenario())
     assert [size > 2 * MIB for _, size in seen] == [True]

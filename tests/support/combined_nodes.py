@@ -47,7 +47,7 @@ class ControllerWire(Wire):
     """A connection to the controller's listener of a node with both roles."""
 
     def new_connection(self, node: SimulatedNode) -> Connection:
-        return Connection(node.broker.other_owner, node.broker.other_listeners[0], node.loop)
+        return Connection(node.broker.role.side, node.broker.other_listeners[0], node.loop)
 
 
 class SimulatedCombined(RestartedBroker):

@@ -17,6 +17,7 @@ from odradek.broker.remote.controller_messages import directory_of_replicas
 from odradek.broker.remote.dialer import TcpDialer
 from odradek.broker.remote.peers import CONTROLLER_REQUESTS, ClusterAddresses, Peers, PeerTimes
 from odradek.broker.replication.node_replication import NodeReplication
+from odradek.broker.settings.listener import WILDCARDS
 from odradek.broker.transactions.across_brokers import ClusterTransactions
 from odradek.catalog.features import SUPPORTED
 from odradek.cluster.cluster_catalog import ClusterCatalog
@@ -32,8 +33,10 @@ from odradek.storage.disk import checkpoints
 if TYPE_CHECKING:
     from typing import Protocol
 
+    from odradek.broker.front_end.connection import ConnectionOwner
     from odradek.broker.membership.incarnation import BrokerMembership
     from odradek.broker.membership.observer_log import ObserverLog
+    from odradek.broker.metadata.committed_catalog import CommittedCatalog
     from odradek.broker.node.node import Node
     from odradek.broker.node.upkeep import Upkeep
     from odradek.broker.remote.applied_offsets import AppliedOffsets
@@ -69,7 +72,6 @@ SendDirectory = Callable[[Mapping[UUID, Sequence[int]]], "Deferred[ErrorCode | N
 
 CLOSING_S = 0.01
 ASSIGN_AGAIN_S = 0.5
-_WILDCARDS = ("", "0.0.0.0", "::")
 
 
 class MembershipEnded(OdradekError):
@@ -128,15 +130,15 @@ class NodeMember:
     def _endpoint(self, listener: Listener) -> Endpoint:
         """Returns a listener as other nodes and clients reach it."""
         host, port = listener.advertised or (listener.host, listener.port)
-        if host in _WILDCARDS:
+        if host in WILDCARDS:
             host = self.node.world.host_name()
         return Endpoint(listener.name, host, port, PROTOCOLS.index(listener.protocol))
 
-    def new_peers(self) -> Peers:
-        """Returns the other nodes of the cluster, when the node has its catalogue."""
+    def new_peers(self, catalog: CommittedCatalog) -> Peers:
+        """Returns the other nodes of the cluster."""
         node, roles = self.node, self.node.config.roles
         assert roles is not None  # the settings are those of a node of a cluster
-        addresses = ClusterAddresses(node.catalog, roles.voters, roles.inner)
+        addresses = ClusterAddresses(catalog, roles.voters, roles.inner)
         to_controllers, to_brokers = self._access(at_controller=True), self._access(at_controller=False)
 
         def dialer_of(host: str, port: int, at_controller: bool) -> Dialer:
@@ -296,6 +298,7 @@ class MemberRole:
     """What the roles of all brokers of a cluster do by their member."""
 
     has_broker_settings = True
+    side: ConnectionOwner | None = None
     node: Node
     _member: NodeMember
     _peers: Peers | None = None

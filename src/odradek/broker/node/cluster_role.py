@@ -38,7 +38,9 @@ from odradek.core.ids import NO_OFFSET
 
 if TYPE_CHECKING:
     from odradek.broker.metadata.brokers import Brokers
+    from odradek.broker.metadata.producer_ids import ProducerIds
     from odradek.broker.node.node import Node
+    from odradek.broker.node.node_role import OpenCatalog
     from odradek.broker.node.upkeep import Upkeep
     from odradek.catalog.records import Id16
     from odradek.core.deferred import Deferred
@@ -69,7 +71,6 @@ class ClusterRole(MemberRole):
         assert config.roles is not None  # the settings are those of a node of a cluster
         self.controller_id = config.roles.controller[0]
         self._topics_of_snapshot: frozenset[Id16] = frozenset()
-        self._copy: ObserverLog | None = None
         self._member = BrokerMember(node, self)
 
     # --- start --------------------------------------------------------------------------------------------------
@@ -83,10 +84,15 @@ class ClusterRole(MemberRole):
         return ClusterCatalog(lambda data: UUID(bytes=data), random.Random(0), self.node.config.text)
 
     def new_controller(self) -> RemoteController:
-        self.controller = RemoteController(self.node, self.has_loaded)
+        self.controller = RemoteController(
+            self.node, self.has_loaded, self.forwarder, self.node.loop, lambda: self.membership.lifecycle.epoch
+        )
         return self.controller
 
-    def open_catalog(self) -> None:
+    def new_producer_ids(self) -> ProducerIds:
+        return self.controller.producer_ids
+
+    def open_catalog(self) -> OpenCatalog:
         """Opens the copy of the metadata log. The catalogue has the records of its snapshot."""
         node, directory = self.node, self.node.directory
         if directory_identity.mark_of(directory.path, directory.files) is not None:
@@ -94,28 +100,26 @@ class ClusterRole(MemberRole):
                 f"{directory.path} is the directory of a lone broker or of a controller, and this node is a broker of "
                 "a cluster: choose another directory, or convert that of a lone broker with `odradek cluster convert`"
             )
-        catalog = node.catalog = CommittedCatalog(self.new_catalog())
+        catalog = CommittedCatalog(self.new_catalog())
         try:
-            copy = self._copy = ObserverLog.open_copy(
+            copy = self.copy = ObserverLog.open_copy(
                 directory.path, catalog.replay, (self.controller_id,), now_ms=node.now_ms, files=directory.files,
                 config=metadata_config(node.config),
             )  # fmt: skip
         except (KafkaError, OSError, ValueError) as error:
             raise StorageError(f"the metadata log in {directory.path} cannot be read: {error}") from error
-        self.copy, node.metadata_log = copy, copy.metadata_log
-        node.metadata_log.on_snapshot_due = self.controller.begin_snapshot
-        directory.adopt_metadata_log(node.metadata_log)
+        directory.adopt_metadata_log(copy.metadata_log)
         directory.opener.may_be_new = self._may_be_new
         self._topics_of_snapshot = frozenset(catalog.state.topics_by_id)
         self.applied = AppliedOffsets(node.loop)
         copy.on_applied = self.applied.move
-        self._peers = self._member.new_peers()
+        self._peers = self._member.new_peers(catalog)
         self.forwarder = RequestForwarder(self.peers, self.controller_id, self.applied, node.steady_ms)
-        catalog.begin_at(copy.applied.end_offset, node.metadata_log.read_removed)
+        catalog.begin_at(copy.applied.end_offset, copy.metadata_log.read_removed)
         self._observer = LogObserver(
             copy, copy.leader_epoch, copy.applied.end_offset or NO_OFFSET, node.steady_ms(), is_strict=True
         )
-        node.quorum = ObserverQuorum(copy, self._observer)
+        return catalog, copy.metadata_log, ObserverQuorum(copy, self._observer)
 
     def _may_be_new(self, topic_id: Id16) -> bool:
         """Returns whether a topic may have come while this node was away: its copy of the log did not have it."""
@@ -130,14 +134,15 @@ class ClusterRole(MemberRole):
     def new_router(self) -> ForwardingRouter:
         return ForwardingRouter(self.node, by_envelopes(self.forwarder))
 
+    def new_loader(self) -> MetadataLoader:
+        node = self.node
+        return MetadataLoader(node.catalog, in_order(node, no_epochs))
+
     def follow_catalog(self) -> None:
         """Begins to join the cluster."""
-        node = self.node
-        member = self._member
+        node, member = self.node, self._member
         lifecycle = member.new_lifecycle()
-        node.producer_ids = self.controller.begin(self.forwarder, node.loop, lambda: lifecycle.epoch)
         member.begin_replication(self.peers, self.controller_id)
-        node.loader = MetadataLoader(node.catalog, in_order(node, no_epochs))
         key = ObserverKey(node.node_id, node.directory.directory_id)
         link = member.link = RemoteControllerLink(
             self.peers, self.controller_id, key, node.cluster_id, reply_timeout_ms(member.times)
@@ -151,11 +156,3 @@ class ClusterRole(MemberRole):
 
     def begin_upkeep(self, upkeep: Upkeep) -> None:
         self._member.begin_upkeep(upkeep)
-
-    # --- stop ---------------------------------------------------------------------------------------------------
-
-    def give_up(self) -> None:
-        self.close()
-        self.node.scheduler.stop()
-        if self._copy is not None:
-            self._copy.metadata_log.abandon()

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from odradek.broker.controller.write_events import QuorumController
 from odradek.broker.membership.incarnation import BrokerMembership
 from odradek.broker.metadata.loader import MetadataLoader
-from odradek.broker.metadata.producer_ids import ProducerIds
 from odradek.broker.metadata_log import bootstrap
 from odradek.broker.node.cluster_member import MemberRole, NodeMember
 from odradek.broker.node.controller_role import ControllerRole
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from odradek.broker.loop.scheduler import Steps
     from odradek.broker.metadata.catalog_view import Publisher
     from odradek.broker.node.node import Node
+    from odradek.broker.node.node_role import OpenCatalog
     from odradek.broker.node.upkeep import Upkeep
     from odradek.catalog.records import Id16
     from odradek.cluster.control import HeartbeatOutcome
@@ -74,20 +74,19 @@ class CombinedRole(MemberRole, ControllerRole):
         self.controller = LocalController(self.node, self)
         return self.controller
 
-    def open_catalog(self) -> None:
+    def open_catalog(self) -> OpenCatalog:
         directory = self.node.directory
         try:
             bootstrap.note_both_roles(directory.path, directory.files)
         except OSError as error:
             raise StorageError(f"{directory.path} cannot be used: {error.strerror or error}") from error
-        super().open_catalog()
+        return super().open_catalog()
 
     def new_router(self) -> ForwardingRouter:
         self.side = ControllerSide(self.node, _AtController(self), ControllerRole.envelope_bytes)
-        self.node.other_owner = self.side
         return ForwardingRouter(self.node, self.side.serve_forwarded)
 
-    def new_loader(self, own: list[Publisher]) -> MetadataLoader:
+    def loader_with(self, own: list[Publisher]) -> MetadataLoader:
         node = self.node
         order = in_order(node, no_epochs)
         early = (node.quotas, node.authorizer, node.tokens, node.catalog)
@@ -103,13 +102,12 @@ class CombinedRole(MemberRole, ControllerRole):
     def follow_catalog(self) -> None:
         """Begins the controller, then registers the broker."""
         node, member = self.node, self._member
-        node.producer_ids = ProducerIds(node.node_id, node.controller)
         self._lifecycle = member.new_lifecycle()  # it has the epoch in the mark of a clean stop
         own = node.catalog.registered_brokers().get(node.node_id)
         if not node.directory.clean and own is not None and own.is_fenced:
             # The former incarnation has ended before its broker served: it may have made no log of a new topic.
             node.directory.opener.may_be_new = _is_new
-        self._peers = member.new_peers()
+        self._peers = member.new_peers(node.catalog)
         member.begin_replication(self._peers, self.controller_id)
         super().follow_catalog()
         link = member.link = LocalControllerLink(self.registered_brokers, node.loop.call_soon)
@@ -127,12 +125,6 @@ class CombinedRole(MemberRole, ControllerRole):
     def close(self) -> None:
         MemberRole.close(self)
         ControllerRole.close(self)
-
-    def give_up(self) -> None:
-        self.close()
-        self.node.scheduler.stop()
-        if "stored" in self.__dict__:
-            self.stored.log.abandon()
 
 
 class _AtController:

@@ -32,12 +32,13 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.brokers import Brokers
     from odradek.broker.metadata.catalog_view import Publisher
     from odradek.broker.node.node import Node
+    from odradek.broker.node.node_role import OpenCatalog
     from odradek.catalog.state import CatalogState
 
 
 class ControllerRole(WriterRole):
     """``NodeRole``: the only controller of a cluster. Its listeners serve the requests of brokers and of
-    administrators. ``registered_brokers``: the brokers of the cluster, from ``follow_catalog`` on.
+    administrators. ``registered_brokers``: the brokers of the cluster, from ``new_loader`` on.
 
     Its directory has the file ``quorum-state``: other nodes follow its log, so each start begins a leader epoch.
     """
@@ -59,13 +60,12 @@ class ControllerRole(WriterRole):
         catalog.node_name = str(node.node_id)
         return catalog
 
-    def open_catalog(self) -> None:
-        node = self.node
-        _make_voter(node)
-        super().open_catalog()
+    def open_catalog(self) -> OpenCatalog:
+        _make_voter(self.node)
+        return super().open_catalog()
 
-    def follow_catalog(self) -> None:
-        """Publishes the catalogue, and begins the sessions of brokers."""
+    def new_loader(self) -> MetadataLoader:
+        """Returns the loader, whose publishers include ``registered_brokers``."""
         node = self.node
         if self.stored.voter is None:
             raise StorageError(
@@ -75,10 +75,13 @@ class ControllerRole(WriterRole):
         state = node.catalog.state
         assert isinstance(state, ClusterCatalog)
         reads = ObserverReads(node)
-        brokers = RegisteredBrokers(node, state, node.config.broker_session_timeout_ms, reads)
-        self.registered_brokers = brokers
+        self.registered_brokers = RegisteredBrokers(node, state, node.config.broker_session_timeout_ms, reads)
+        return self.loader_with([self.registered_brokers, reads])
+
+    def follow_catalog(self) -> None:
+        """Publishes the catalogue, and begins the sessions of brokers."""
+        node, brokers = self.node, self.registered_brokers
         idle_records = IdleRecords(node, node.config.metadata_max_idle_interval_ms)
-        node.loader = self.new_loader([brokers, reads])
         self.begin_recovery()
         node.loader.load()
         brokers.begin()
@@ -96,7 +99,7 @@ class ControllerRole(WriterRole):
         unclean_s = config.unclean_leader_election_interval_ms / 1000
         yield PeriodicElections(brokers, loop, unclean_s, ClusterControl.elect_unclean_leaders)
 
-    def new_loader(self, own: list[Publisher]) -> MetadataLoader:
+    def loader_with(self, own: list[Publisher]) -> MetadataLoader:
         """Returns the loader. ``own``: the publishers of the controller."""
         node = self.node
         settings = BrokerSettings(node.config, node.node_id, node.host_limits, node.admissions)

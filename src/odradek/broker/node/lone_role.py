@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.front_end.router import Router, served_apis
 from odradek.broker.metadata.loader import MetadataLoader
-from odradek.broker.metadata.producer_ids import ProducerIds
 from odradek.broker.node.writer_role import WriterRole, metadata_log_errors
 from odradek.broker.publishers.order import in_order
 
@@ -22,11 +21,12 @@ class LoneRole(WriterRole):
     def new_router(self) -> Router:
         return Router(self.node, served_apis())
 
+    def new_loader(self) -> MetadataLoader:
+        return MetadataLoader(self.node.catalog, in_order(self.node, self._begin_epochs))
+
     def follow_catalog(self) -> None:
         """Publishes the catalogue: this opens the logs and loads the coordinators."""
         node = self.node
-        node.producer_ids = ProducerIds(node.node_id, node.controller)
-        node.loader = MetadataLoader(node.catalog, in_order(node, self._begin_epochs))
         node.loader.load()
         lost = node.directory.opener.lost_epochs()
         if lost:

@@ -38,17 +38,18 @@ from odradek.broker.partitions.log_opener import LogWork
 from odradek.broker.partitions.purgatory import Purgatory
 from odradek.broker.publishers.order import authorizer_of, tokens_of
 from odradek.broker.settings.config import BrokerConfig
-from odradek.broker.settings.listener import CLIENT
+from odradek.broker.settings.listener import CLIENT, WILDCARDS
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.wire.api_keys import OFFSET_COMMIT
 
 if TYPE_CHECKING:
     from odradek.batches.steps import BatchSteps
+    from odradek.broker.controller.write_events import Controller
     from odradek.broker.coordinators.group_runtime import GroupRuntime
     from odradek.broker.front_end.bound_sockets import OwnerFactory
     from odradek.broker.front_end.commit_fast_path import CommitFastPath
-    from odradek.broker.front_end.connection import Connection, ConnectionOwner
+    from odradek.broker.front_end.connection import Connection
     from odradek.broker.front_end.request_quota import RequestQuota
     from odradek.broker.front_end.request_times import RequestStatistics
     from odradek.broker.front_end.router import Api, Router
@@ -78,14 +79,14 @@ log = logging.getLogger("odradek.broker")
 DRAIN_S = 1.0
 _TICKS_TO_REPLAY = 3  # a timer makes records, the next tick appends and replays them, then come the replies
 _COMMIT = OFFSET_COMMIT.to_bytes(2, "big")
-_WILDCARDS = ("", "0.0.0.0", "::")
 
 
 class Node:
     """A node. ``begin`` opens the data directory, ``end`` is a clean shutdown.
 
     ``listeners``: where clients reach it; replies have the address of the first, if none is advertised. ``new_role``:
-    makes the role of the node, which sets the parts that it opens. ``loop``: the event loop, which need not run yet.
+    makes the role of the node, from which ``begin`` gets the other parts. ``loop``: the event loop, which need not run
+    yet.
     """
 
     def __init__(
@@ -108,27 +109,27 @@ class Node:
         """The listeners of the node's own requests: those of clients, or of a controller alone."""
         self.other_listeners = tuple(one for one in listeners if one not in self.listeners)
         """The listeners of a controller in the process of a broker."""
-        self.other_owner: ConnectionOwner = self
-        """The owner of the connections of these listeners."""
         self.connections: set[Connection] = set()
         self.quotas = Quotas(config, self.clock.steady_ms)
         slots = config.max_incremental_fetch_session_cache_slots
         self.fetch_sessions = FetchSessions(slots, new_uuid=world.new_uuid)
         self._stopping = False
         self._make_loop_parts(config)
-        # ``begin`` and the role set the next parts.
+        # ``begin`` gets the next parts from the role.
         self.router: Router
         self.catalog: CommittedCatalog
         self.metadata_log: MetadataLog
         self.quorum: MetadataQuorum
+        self.controller: Controller
         self.loader: MetadataLoader
         self.producer_ids: ProducerIds
+        self.existing_log_cleaner: BrokerLogCleaner | None = None
+        self.existing_workers: Workers | None = None
         self.coordinators = Coordinators(self)
         for kind in TYPES:
             self.coordinators.register(kind)
         self.authorizer, self.tokens = authorizer_of(config), tokens_of(config)
         self.role = new_role(self)
-        self.controller = self.role.new_controller()
         self.host_limits = HostLimits(config, world.look_up, world.begin_thread)
         self.request_times: RequestStatistics | None = None
         """Counts the requests, if it is set before ``begin``."""
@@ -209,21 +210,20 @@ class Node:
         """The log cleaner, made at its first use: for the first compacted log, or by ``_load_rest``."""
         from odradek.broker.partitions.log_cleaner import BrokerLogCleaner
 
-        return BrokerLogCleaner(self.directory, self.config, now_ms=self.now_ms, call_at=self._alarms.call_at)
+        made = BrokerLogCleaner(self.directory, self.config, now_ms=self.now_ms, call_at=self._alarms.call_at)
+        self.existing_log_cleaner = made
+        return made
 
     @cached_property
     def workers(self) -> Workers:
         """Threads and memory for work that takes longer than a share, made at the first use."""
         from odradek.broker.loop.workers import Workers
 
-        return Workers(self.loop.call_soon_threadsafe, self.world.new_threads)
+        made = self.existing_workers = Workers(self.loop.call_soon_threadsafe, self.world.new_threads)
+        return made
 
     def _long_work(self, steps: BatchSteps[object]) -> Steps[object]:
         return self.workers.run(steps)
-
-    @property
-    def existing_log_cleaner(self) -> BrokerLogCleaner | None:
-        return self.__dict__.get("log_cleaner")
 
     # --- services for handlers ----------------------------------------------------------------------------------
 
@@ -270,7 +270,7 @@ class Node:
         listener = context.connection.listener or self.listeners[0]
         if listener.advertised is not None:
             return listener.advertised
-        return (context.connection.local_host if listener.host in _WILDCARDS else listener.host), listener.port
+        return (context.connection.local_host if listener.host in WILDCARDS else listener.host), listener.port
 
     def partition(self, topic: str, index: int) -> Partition | None:
         return self.directory.led.get((topic, index))
@@ -332,14 +332,19 @@ class Node:
         opener.on_opened = self.coordinators.load_opened
         directory.failures.on_begin = self._disk_work.retry_later
         directory.failures.on_end = lambda reason: self.loop.call_soon_threadsafe(self._fail, reason)
-        self.role.open_catalog()
+        self.catalog, self.metadata_log, self.quorum = self.role.open_catalog()
+        self.controller = self.role.new_controller()
+        self.metadata_log.on_snapshot_due = self.controller.begin_snapshot
         self.router = self.role.new_router()
         self.quotas.on_replaced = self._on_quotas_replaced
+        self.producer_ids = self.role.new_producer_ids()
+        self.loader = self.role.new_loader()
         self.role.follow_catalog()
 
     async def give_up(self) -> None:
         """Releases everything after a failed ``begin``."""
-        self.role.give_up()
+        self.role.close()
+        self.scheduler.stop()
         if self.existing_log_cleaner is not None:
             await self.existing_log_cleaner.stop()
         self.coordinators.stop()
@@ -354,7 +359,8 @@ class Node:
 
     def connection_owners(self, listener: Listener) -> OwnerFactory:
         """Returns the factory of the owners of a listener's connections."""
-        owner = self.other_owner if listener in self.other_listeners else self
+        side = self.role.side
+        owner = side if side is not None and listener in self.other_listeners else self
         return self.logins.sessions(listener, owner) if listener.has_sasl else lambda accepted_s: owner
 
     @cached_property
@@ -429,10 +435,7 @@ class Node:
         self.role.close()
         self._stopping = True
         if not self.role.has_loaded():
-            self._alarms.cancel_all()
-            for connection in tuple(self.connections):
-                connection.abort()
-            await self._end_of_sync()
+            await self._end_work()
             await self.give_up()  # no log was opened, so the mark of an earlier clean stop stays
             return
         for connection in tuple(self.connections):
@@ -443,12 +446,7 @@ class Node:
         deadline = self.loop.time() + DRAIN_S
         while any(c.busy for c in self.connections) and self.loop.time() < deadline:
             await asyncio.sleep(0.01)
-        for connection in tuple(self.connections):
-            connection.abort()
-        self.scheduler.stop()
-        self._stop_workers()
-        self._alarms.cancel_all()
-        await self._end_of_sync()
+        await self._end_work()
         # The directory is last: it gets the mark of a clean stop, and the release of its lock admits another broker.
         whole = True
         try:
@@ -466,26 +464,23 @@ class Node:
         """
         self.role.close()
         self._stopping = True
-        for connection in tuple(self.connections):
-            connection.abort()
-        self.scheduler.stop()
-        self._stop_workers()
-        if self.existing_log_cleaner is not None:
-            await self.existing_log_cleaner.stop()
-        self._alarms.cancel_all()
-        await self._end_of_sync()
+        await self._end_work()
         with suppress(KafkaError):  # the log has logged the reason
             self.metadata_log.abandon() if self.failure else self.metadata_log.close()
         self.directory.abandon()
 
-    async def _end_of_sync(self) -> None:
-        """Waits until no thread syncs the metadata log: then it can be closed."""
+    async def _end_work(self) -> None:
+        """Ends the connections, and the work of timers and threads. Then the metadata log can be closed."""
+        for connection in tuple(self.connections):
+            connection.abort()
+        self.scheduler.stop()
+        if self.existing_workers is not None:
+            self.existing_workers.stop()
+        if self.existing_log_cleaner is not None:
+            await self.existing_log_cleaner.stop()
+        self._alarms.cancel_all()
         while self.quorum.is_syncing:
             await asyncio.sleep(0.001)
-
-    def _stop_workers(self) -> None:
-        if "workers" in self.__dict__:
-            self.workers.stop()
 
     @property
     def is_busy(self) -> bool:

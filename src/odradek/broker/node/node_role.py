@@ -14,11 +14,19 @@ if TYPE_CHECKING:
     from odradek.broker.controller.write_events import Controller
     from odradek.broker.coordinators.kinds import AcrossBrokers
     from odradek.broker.coordinators.transaction_markers import OverdueMarkers
+    from odradek.broker.front_end.connection import ConnectionOwner
     from odradek.broker.front_end.router import Router
     from odradek.broker.handlers.api import RoleServices
     from odradek.broker.metadata.brokers import Brokers
+    from odradek.broker.metadata.committed_catalog import CommittedCatalog
+    from odradek.broker.metadata.loader import MetadataLoader
+    from odradek.broker.metadata.producer_ids import ProducerIds
+    from odradek.broker.metadata.quorum import MetadataQuorum
+    from odradek.broker.metadata_log.log import MetadataLog
     from odradek.broker.node.upkeep import Upkeep
     from odradek.core.deferred import Deferred
+
+    OpenCatalog = tuple[CommittedCatalog, MetadataLog, MetadataQuorum]
 
     class NodeRole(RoleServices, Protocol):
         """What a node is in its cluster, besides what handlers ask. The methods are in the order of their calls."""
@@ -28,20 +36,27 @@ if TYPE_CHECKING:
             """Has None when the node may serve clients, or the exception that ends the start. None instead of a promise
             if the node waits for no other node."""
 
+        @property
+        def side(self) -> ConnectionOwner | None:
+            """The owner of the connections of other listeners, from ``new_router`` on; None without them."""
+
+        def open_catalog(self) -> OpenCatalog:
+            """Opens the metadata log and reads the catalogue. Raises StorageError, ConfigError."""
+
         def new_controller(self) -> Controller:
             """Returns what changes the catalogue: this process, or the way to another one."""
-
-        def open_catalog(self) -> None:
-            """Opens the metadata log, and sets the node's ``catalog``, ``metadata_log`` and ``quorum``. Raises
-            StorageError, ConfigError."""
 
         def new_router(self) -> Router:
             """Returns the router of the node's requests, with its APIs."""
 
-        def follow_catalog(self) -> None:
-            """Sets the node's ``loader`` and, at a broker, ``producer_ids``, and begins to publish the catalogue.
+        def new_producer_ids(self) -> ProducerIds:
+            """Returns the producer ids for this node. A controller uses none."""
 
-            Raises StorageError, ConfigError."""
+        def new_loader(self) -> MetadataLoader:
+            """Returns the loader with its publishers. Raises StorageError, ConfigError."""
+
+        def follow_catalog(self) -> None:
+            """Begins to publish the catalogue. Raises StorageError, ConfigError."""
 
         def new_brokers(self) -> Brokers:
             """Returns the brokers that replies name."""
@@ -71,7 +86,4 @@ if TYPE_CHECKING:
             """Returns whether the node may have opened logs."""
 
         def close(self) -> None:
-            """Ends the role's connections and timers: the node ends."""
-
-        def give_up(self) -> None:
-            """Releases what the role has opened, after a start that has failed."""
+            """Ends the role's connections and timers: the node ends, or its start has failed."""

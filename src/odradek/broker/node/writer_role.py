@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from odradek.broker.controller.write_events import QuorumController
+from odradek.broker.metadata.producer_ids import ProducerIds
 from odradek.broker.metadata.quorum import Quorums
 from odradek.broker.metadata.stored_catalog import metadata_config
 from odradek.broker.metadata_log.log import DIRECTORY
@@ -16,9 +17,11 @@ from odradek.catalog.state import BROKER
 from odradek.core.errors import KafkaError, StorageError
 
 if TYPE_CHECKING:
+    from odradek.broker.front_end.connection import ConnectionOwner
     from odradek.broker.logins.first_users import FirstUsers
     from odradek.broker.metadata.stored_catalog import StoredCatalog
     from odradek.broker.node.node import Node
+    from odradek.broker.node.node_role import OpenCatalog
     from odradek.broker.node.upkeep import Upkeep
     from odradek.catalog.state import CatalogState
     from odradek.core.deferred import Deferred
@@ -46,6 +49,7 @@ class WriterRole:
     quorums: ClassVar[Quorums] = Quorums()
     """The maker of the quorums of this process. The process of a test may have another one."""
     joined: Deferred[Exception | None] | None = None
+    side: ConnectionOwner | None = None
     stored: StoredCatalog
     controller: QuorumController
 
@@ -57,19 +61,20 @@ class WriterRole:
         self.controller = QuorumController(self.node)
         return self.controller
 
+    def new_producer_ids(self) -> ProducerIds:
+        return ProducerIds(self.node.node_id, self.controller)
+
     def new_catalog(self) -> CatalogState | None:
         """Returns an empty catalogue; None for that of a lone broker."""
         return None
 
-    def open_catalog(self) -> None:
+    def open_catalog(self) -> OpenCatalog:
         """Reads the catalogue and checks the broker's settings in it. Raises StorageError, ConfigError."""
         node = self.node
         directory, node_id = node.directory, node.node_id
         self.quorums.prepare(directory.path, node_id, directory.files)
         stored = self.stored = directory.open_catalog(metadata_config(node.config), self.new_catalog())
-        catalog, node.metadata_log = stored.catalog, stored.log
-        node.catalog, node.quorum = catalog, self.quorums.quorum_of(stored, node_id, node.in_thread)
-        node.metadata_log.on_snapshot_due = node.controller.begin_snapshot
+        catalog, quorum = stored.catalog, self.quorums.quorum_of(stored, node_id, node.in_thread)
         if not directory.is_new:  # a directory without a level, from an earlier release, has level 0
             _log_transaction_version(catalog.features().get(TRANSACTION, 0))
         changes = self._changes
@@ -81,6 +86,7 @@ class WriterRole:
             stored_settings.delete(stored, node_id, changes.delete_configs)
             stored_settings.check(catalog, node_id, node.config)
         stored.lead()
+        return catalog, stored.log, quorum
 
     def begin_upkeep(self, upkeep: Upkeep) -> None:
         node = self.node
@@ -98,9 +104,6 @@ class WriterRole:
 
     def close(self) -> None:
         """Does nothing: a lone broker has no connections and timers of its role."""
-
-    def give_up(self) -> None:
-        """Does nothing: the node's directory releases the metadata log."""
 
 
 @contextmanager

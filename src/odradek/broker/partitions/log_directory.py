@@ -382,6 +382,8 @@ class LogDirectory:
 
     def abandon(self) -> None:
         """Releases the logs and the lock without any write. The next broker finds the directory as after a kill."""
+        if self.opener.metadata_log is not None:
+            self.opener.metadata_log.abandon()
         for partition in self.partitions.values():
             if is_usable(partition):
                 partition.log.abandon()

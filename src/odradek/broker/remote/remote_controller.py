@@ -51,25 +51,17 @@ class RemoteProducerIds(ProducerIds):
 
 class RemoteController(Controller):
     """``has_loaded``: whether the catalogue's topics are replaced by copies, and not changed in place: only then may a
-    snapshot be made. ``begin`` gives it the way to the controller."""
+    snapshot be made. ``forwarder``: the way to the controller. ``broker_epoch``: returns the present one."""
 
-    forwarder: RequestForwarder
-    producer_ids: RemoteProducerIds
-    _loop: asyncio.AbstractEventLoop
-
-    def __init__(self, broker: ControlledBroker, has_loaded: Callable[[], bool]) -> None:
+    def __init__(
+        self, broker: ControlledBroker, has_loaded: Callable[[], bool], forwarder: RequestForwarder,
+        loop: asyncio.AbstractEventLoop, broker_epoch: Callable[[], int],
+    ) -> None:  # fmt: skip
         super().__init__(broker)
-        self._has_loaded = has_loaded
+        self._has_loaded, self._loop, self._broker_epoch = has_loaded, loop, broker_epoch
+        self.forwarder = forwarder
+        self.producer_ids = RemoteProducerIds(broker.node_id, self)
         self._creations: dict[frozenset[str], Deferred[dict[str, KafkaError]]] = {}
-        self._broker_epoch: Callable[[], int] = lambda: -1
-
-    def begin(
-        self, forwarder: RequestForwarder, loop: asyncio.AbstractEventLoop, broker_epoch: Callable[[], int]
-    ) -> RemoteProducerIds:
-        """Returns the broker's producer ids. ``broker_epoch``: the present one."""
-        self.forwarder, self._loop, self._broker_epoch = forwarder, loop, broker_epoch
-        self.producer_ids = RemoteProducerIds(self._broker.node_id, self)
-        return self.producer_ids
 
     # --- what the controller has committed ----------------------------------------------------------------------
 

@@ -8,6 +8,8 @@ CLIENT, AT_CONTROLLER = "client", "controller"
 """The kinds of listeners, as ``handlers`` names them: a broker's, and a controller's."""
 HTTP = "HTTP"
 """The protocol of a listener with pages. It is no security protocol of Kafka's, and no setting may name it."""
+WILDCARDS = ("", "0.0.0.0", "::")
+"""The hosts of a listener at every address of its machine."""
 
 
 class Listener(NamedTuple):
