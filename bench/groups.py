@@ -187,7 +187,7 @@ class _Member:
         self.member_id = ""
         self.generation = -1
         self.synced = -1  # the generation of the member's assignment; -1 without one
-        self._asked = JOIN_GROUP
+        self._asked: int = JOIN_GROUP
         self._round = 0
 
     def join(self, number: int) -> None:

@@ -24,6 +24,7 @@ from odradek.history.records.journal import Journal
 from odradek.history.records.read import stream_offset_history
 from odradek.lag.describe import describe
 from odradek.lag.reset import Scenario, plan
+from odradek.lag.reset_targets import ResetTarget
 from odradek.pipelines.ranges import commits_of
 
 
@@ -111,7 +112,7 @@ def test_an_offset_below_zero_that_another_client_committed_is_no_commit(
     ends = admin.list_offsets(dict.fromkeys((first, second), LATEST))
     end = ends[second].offset
     assert rows[second.partition] == (None, end, None)
-    planned = plan(admin, group, Scenario("to-latest", 0), all_topics=True).rows
+    planned = plan(admin, group, Scenario(ResetTarget.TO_LATEST), all_topics=True).rows
     assert [(row.partition, row.before, row.after) for row in planned] == [
         (first.partition, 3, ends[first].offset), (second.partition, None, end),
     ]  # fmt: skip

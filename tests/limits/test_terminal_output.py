@@ -29,8 +29,8 @@ from odradek.client import Admin, NewTopic, OffsetAndMetadata
 from odradek.client.producer import Producer
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import TopicPartition
-from odradek.lag import format_groups, format_table, lost_notices, notice
 from odradek.lag.describe import GroupLag, LagRow
+from odradek.lag.table import format_groups, format_table, lost_notices, notice
 
 Capture = pytest.CaptureFixture[str]
 

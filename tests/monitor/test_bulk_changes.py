@@ -14,6 +14,7 @@ from odradek import Admin
 from odradek.client.errors import RequestTimedOut
 from odradek.core.ids import OffsetAndMetadata
 from odradek.lag import reset_csv
+from odradek.lag.reset_targets import ResetTarget
 from odradek.monitor.changes.bulk_change import BulkOutcome, BulkPlan
 from odradek.monitor.changes.change import ENDED_MEANWHILE, ChangeOutcome
 from odradek.monitor.changes.reset_request import ResetRequest
@@ -149,7 +150,7 @@ def test_a_group_that_the_broker_refuses_is_named_and_the_others_are_changed(
     assert (change.outcome, change.not_changed) == (BulkOutcome.PARTIAL, (busy.group,))
     assert change.text.startswith(f"2 of 3 groups changed; {busy.group}: ")
     assert world.offsets() == [[0, 0, None], BEFORE, [0, 0, None]]
-    rest = world.first.changes.plan_bulk_reset(change.not_changed, ResetRequest("to-earliest"))
+    rest = world.first.changes.plan_bulk_reset(change.not_changed, ResetRequest(ResetTarget.TO_EARLIEST))
     world.apply(rest)  # the rest is done afterwards
     assert world.offsets() == [[0, 0, None]] * 3
     undo = world.first.changes.plan_restore(change.id)
@@ -275,21 +276,26 @@ def test_csv_with_groups_up_and_down(bootstrap: str, tmp_path: Path) -> None:
     assert world.offsets() == [[3, 7, 4]] * 4
     old = {one.group: {one.parts[0]: 5} for one in world.groups}
     assert change.csv() == reset_csv.export(old, with_group=True)
-    all_of_file = world.first.changes.plan_bulk_reset((), ResetRequest("from-file", csv=plan.csv()))
+    all_of_file = world.first.changes.plan_bulk_reset((), ResetRequest(ResetTarget.FROM_FILE, csv=plan.csv()))
     assert set(all_of_file.groups) == set(world.names)
     world.undo(change)
     world.close()
 
 
+def from_file(rows: str) -> ResetRequest:
+    return ResetRequest(ResetTarget.FROM_FILE, csv=rows)
+
+
 def test_what_is_wrong_is_named(world: ChangedGroups) -> None:
+    to_earliest = ResetRequest(ResetTarget.TO_EARLIEST)
     plan_of, row = world.first.changes.plan_bulk_reset, f"{world.first.topic},0,1\n"
     for groups, request, field, says in (
-        ((), ResetRequest("to-earliest"), "groups", "name at least one"),
-        (world.names, ResetRequest("shift-by", "x"), "value", "needs a whole number"),
-        (world.names, ResetRequest("from-file", csv=row), "csv", "line 1: the row has no group"),
-        (world.names, ResetRequest("from-file", csv=f"{world.names[0]},{row}"), "csv", f"no row for {world.names[1]}"),
-        ((), ResetRequest("from-file", csv="".join(f"g{n},{row}" for n in range(101))), "groups", "101 are too many"),
-        (world.names, ResetRequest("to-earliest", topics=("none-such",)), "topics", f"(group {world.names[0]!r})"),
+        ((), to_earliest, "groups", "name at least one"),
+        (world.names, ResetRequest(ResetTarget.SHIFT_BY, "x"), "value", "needs a whole number"),
+        (world.names, from_file(row), "csv", "line 1: the row has no group"),
+        (world.names, from_file(f"{world.names[0]},{row}"), "csv", f"no row for {world.names[1]}"),
+        ((), from_file("".join(f"g{n},{row}" for n in range(101))), "groups", "101 are too many"),
+        (world.names, to_earliest._replace(topics=("none-such",)), "topics", f"(group {world.names[0]!r})"),
     ):  # fmt: skip
         with pytest.raises(RequestRefused) as caught:
             plan_of(groups, request)

@@ -20,6 +20,7 @@ pytest.importorskip("axe_playwright_python", reason="the extra browser is not in
 
 
 from odradek.core.ids import OffsetAndMetadata
+from odradek.lag.reset_targets import ResetTarget
 from odradek.monitor.changes.reset_request import ResetRequest
 from odradek.monitor.web.formats import named
 
@@ -188,7 +189,7 @@ def test_a_browser_logs_in_and_changes(browser: Any, world: ChangedGroup) -> Non
 
 def test_a_form_of_another_start_of_the_service_says_so(browser: Any, world: ChangedGroup) -> None:
     """The service is started again under an open page: its plan is still there."""
-    plan = world.changes.plan_reset(world.group, ResetRequest("to-earliest"))
+    plan = world.changes.plan_reset(world.group, ResetRequest(ResetTarget.TO_EARLIEST))
     with served(world.reader(), changes=world.changes) as url:
         tab = Tab(browser, url)
         page = tab.open(f"/plan?id={plan.id}")

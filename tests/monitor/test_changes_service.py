@@ -16,11 +16,12 @@ from odradek import Admin, TopicPartition
 from odradek.client.errors import GroupIdNotFound, RequestTimedOut
 from odradek.core.ids import OffsetAndMetadata
 from odradek.lag import reset, reset_csv
+from odradek.lag.reset_targets import ResetTarget
 from odradek.monitor.changes.change import ChangeKind, ChangeOutcome
 from odradek.monitor.changes.reset_request import ResetRequest
 from odradek.monitor.changes.service import ChangeForbidden, Changes, PlanStale
 from odradek.monitor.changes.store import ChangeStore, PlanUsed
-from odradek.monitor.choices import TARGETS, RequestRefused
+from odradek.monitor.choices import RequestRefused
 from odradek.monitor.disk.database import MonitorDatabase, StoreFailed
 
 ODD = ("<b>bold</b>", "a/b", "%2F", "🙂", " ", "..")
@@ -71,12 +72,12 @@ def test_each_target_is_reset_audited_and_undone(
 
 
 def test_all_targets_are_tested() -> None:
-    assert {target for target, _, _ in SCENARIOS} == set(TARGETS)
+    assert {target for target, _, _ in SCENARIOS} == set(ResetTarget)
 
 
 def test_the_planner_and_the_csv_are_those_of_the_command(world: ChangedGroup) -> None:
-    made = world.changes.plan_reset(world.group, ResetRequest("to-offset", "6", (world.topic,)))
-    plan = reset.plan(world.admin, world.group, reset.Scenario("to-offset", 6), topics=[world.topic])
+    made = world.changes.plan_reset(world.group, ResetRequest(ResetTarget.TO_OFFSET, "6", (world.topic,)))
+    plan = reset.plan(world.admin, world.group, reset.Scenario(reset.ResetTarget.TO_OFFSET, 6), topics=[world.topic])
     rows = [(row.topic, row.partition, row.distance, row.clamped_from) for row in made.rows]
     assert rows == [(row.topic, row.partition, row.distance, row.clamped_from) for row in plan.rows]
     after = {TopicPartition(row.topic, row.partition): row.after for row in plan.rows}
@@ -113,7 +114,7 @@ def test_deletions_and_their_undo(world: ChangedGroup) -> None:
 
 
 def test_what_is_not_allowed_or_not_confirmed_changes_nothing(world: ChangedGroup) -> None:
-    plan = world.changes.plan_reset(world.group, ResetRequest("to-earliest", topics=(world.topic,)))
+    plan = world.changes.plan_reset(world.group, ResetRequest(ResetTarget.TO_EARLIEST, topics=(world.topic,)))
     with pytest.raises(RequestRefused, match="type the name of the group"):
         world.changes.apply(plan.id, world.group + " ", "alice")
     world.database.close()
@@ -128,7 +129,8 @@ def test_what_is_not_allowed_or_not_confirmed_changes_nothing(world: ChangedGrou
 
 def test_a_plan_after_other_commits_is_refused_with_a_new_diff(world: ChangedGroup) -> None:
     """Two operators plan the same. The second one gets the difference of now, which can be carried out."""
-    plans = [world.changes.plan_reset(world.group, ResetRequest("to-offset", "3", (world.topic,))) for _ in range(2)]
+    request = ResetRequest(ResetTarget.TO_OFFSET, "3", (world.topic,))
+    plans = [world.changes.plan_reset(world.group, request) for _ in range(2)]
     world.admin.alter_group_offsets(world.group, {world.parts[0]: OffsetAndMetadata(6)})
     with pytest.raises(PlanStale, match="was at 5 and is at 6 now") as caught:
         world.changes.apply(plans[0].id, world.group, "alice")
@@ -144,7 +146,7 @@ def test_a_plan_after_other_commits_is_refused_with_a_new_diff(world: ChangedGro
 
 
 def test_a_group_with_members_is_refused(world: ChangedGroup) -> None:
-    plan = world.changes.plan_reset(world.group, ResetRequest("to-earliest", topics=(world.topic,)))
+    plan = world.changes.plan_reset(world.group, ResetRequest(ResetTarget.TO_EARLIEST, topics=(world.topic,)))
     with odradek.Consumer(
         bootstrap_servers=world.bootstrap, group_id=world.group, enable_auto_commit=False
     ) as consumer:
@@ -165,7 +167,8 @@ def test_a_group_with_members_is_refused(world: ChangedGroup) -> None:
 
 def test_an_undo_leaves_out_what_is_gone(world: ChangedGroup) -> None:
     other = ChangedGroup(world.bootstrap, world.directory / "other", world.group)
-    plan = world.changes.plan_reset(world.group, ResetRequest("to-earliest", topics=(world.topic, other.topic)))
+    request = ResetRequest(ResetTarget.TO_EARLIEST, topics=(world.topic, other.topic))
+    plan = world.changes.plan_reset(world.group, request)
     change = world.changes.apply(plan.id, world.group, "alice")
     world.admin.delete_topics([other.topic])
     create_topic(world.bootstrap, other.topic, 3)
@@ -181,10 +184,10 @@ def test_an_undo_leaves_out_what_is_gone(world: ChangedGroup) -> None:
 def test_wrong_topics_are_named(world: ChangedGroup) -> None:
     for topics, says in ((("none-such",), "none-such"), ((f"{world.topic}:9",), "no partition 9"), (("a:b",), "a:b")):
         with pytest.raises(RequestRefused, match=says) as caught:
-            world.changes.plan_reset(world.group, ResetRequest("to-earliest", topics=topics))
+            world.changes.plan_reset(world.group, ResetRequest(ResetTarget.TO_EARLIEST, topics=topics))
         assert caught.value.field == "topics"
     with pytest.raises(RequestRefused, match="to shift from"):
-        world.changes.plan_reset(world.group, ResetRequest("shift-by", "1", (f"{world.topic}:2",)))
+        world.changes.plan_reset(world.group, ResetRequest(ResetTarget.SHIFT_BY, "1", (f"{world.topic}:2",)))
 
 
 # --- each step fails, or is the last one ------------------------------------------------------------------------------
@@ -256,7 +259,7 @@ def test_a_lost_answer_is_judged_by_the_offsets(
 def test_a_full_disk_forbids_the_change_and_keeps_the_outcome(
     world: ChangedGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = world.changes.plan_reset(world.group, ResetRequest("to-earliest", topics=(world.topic,)))
+    plan = world.changes.plan_reset(world.group, ResetRequest(ResetTarget.TO_EARLIEST, topics=(world.topic,)))
     with monkeypatch.context() as patch:
         patch.setattr(ChangeStore, "begin", _raiser(StoreFailed("the disk is full")))
         with pytest.raises(StoreFailed):

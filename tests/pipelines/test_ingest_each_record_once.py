@@ -281,7 +281,10 @@ def test_a_rewound_group_is_followed(
     admin.alter_group_offsets(group, {moved: OffsetAndMetadata(20)})
     assert run().rows == 0, "a commit that no reset plan made moves no pipeline"
     admin.alter_group_offsets(
-        group, reset.plan(admin, group, reset.Scenario("to-offset", 30), partitions=[moved]).commits(mark=True)
+        group,
+        reset.plan(admin, group, reset.Scenario(reset.ResetTarget.TO_OFFSET, 30), partitions=[moved]).commits(
+            mark=True
+        ),
     )
     assert run().rows == 10
     again = record_ids(parquet(tmp_path / "t")) - expected(admin, topic)

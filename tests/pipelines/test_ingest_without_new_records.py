@@ -146,7 +146,7 @@ def _unfinished(bootstrap: str, topic: str, group: str, checkpoint: Path, admin:
 
 
 def _reset(bootstrap: str, topic: str, group: str, checkpoint: Path, admin: Admin) -> None:
-    to_start = reset.Scenario("to-offset", 0)
+    to_start = reset.Scenario(reset.ResetTarget.TO_OFFSET, 0)
     admin.alter_group_offsets(
         group, reset.plan(admin, group, to_start, partitions=[TopicPartition(topic, 0)]).commits(mark=True)
     )

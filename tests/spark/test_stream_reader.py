@@ -174,7 +174,7 @@ def test_commits_of_other_tools_move_a_query_only_with_a_reset_mark(
     (warning,) = warnings_of(caplog)
     assert f"are overwritten, because the checkpoint decides: {where} at 9 (now 5)" in warning
     assert "add --mark to `odradek groups reset`" in warning
-    plan = reset.plan(query.client, query.group, reset.Scenario("to-offset", 2), topics=[query.topic])
+    plan = reset.plan(query.client, query.group, reset.Scenario(reset.ResetTarget.TO_OFFSET, 2), topics=[query.topic])
     query.client.alter_group_offsets(query.group, plan.commits(mark=True))
     second = query.next(first)
     assert query.read(first, second) == span(2, 10)

@@ -8,6 +8,7 @@ from odradek import Admin, TopicPartition
 from odradek.client.config import ClientConfig
 from odradek.core.ids import OffsetAndMetadata
 from odradek.history.verdict_rules import VerdictRules
+from odradek.lag.reset_targets import ResetTarget
 from odradek.monitor.changes.change import MonitorChange
 from odradek.monitor.changes.reset_request import ResetRequest
 from odradek.monitor.changes.service import AnyPlan, Changes
@@ -63,7 +64,7 @@ class ChangedGroup:
 
     def reset(self, target: str, value: str = "", csv: str = "") -> MonitorChange:
         topics = () if csv else (self.topic,)
-        plan = self.changes.plan_reset(self.group, ResetRequest(target, value, topics, csv))
+        plan = self.changes.plan_reset(self.group, ResetRequest(ResetTarget(target), value, topics, csv))
         return self._applied(plan, "alice")
 
     def undo(self, change: MonitorChange) -> MonitorChange:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
+from odradek.lag.reset_targets import ResetTarget
 from odradek.monitor.changes.bulk_change import BulkChange, BulkPlan
 from odradek.monitor.changes.reset_request import ResetRequest
 from support.brokers import unique
@@ -40,7 +41,7 @@ class ChangedGroups:
         return [one.commits() for one in self.groups]
 
     def plan(self, target: str = "to-earliest", value: str = "", csv: str = "") -> BulkPlan:
-        return self.first.changes.plan_bulk_reset(self.names, ResetRequest(target, value, (), csv))
+        return self.first.changes.plan_bulk_reset(self.names, ResetRequest(ResetTarget(target), value, (), csv))
 
     def apply(self, plan: BulkPlan, who: str = "alice") -> BulkChange:
         change = self.first.changes.apply(plan.id, plan.confirmation, who)

@@ -328,7 +328,7 @@ GENERAL = [
 def api_names() -> set[str]:
     """``OFFSET_COMMIT`` and ``OffsetCommit``, and so on. Names like ``Fetch``, of one word, are left out, because they
     also occur in other code; ``FETCH`` is included."""
-    constants = {name for name, value in vars(api_keys).items() if isinstance(value, int)}
+    constants = {name for name, value in vars(api_keys).items() if type(value) is int}
     return constants | {"".join(map(str.capitalize, name.split("_"))) for name in constants if "_" in name}
 
 

@@ -110,7 +110,7 @@ def test_names_with_letters_of_any_language_are_read() -> None:
      ("b\u200billing,t,0,1", r"character U\+200B \(ZERO WIDTH SPACE\)"), ("b\x07,t,0,1", r"character U\+0007")],
 )  # fmt: skip
 def test_the_odd_character_of_a_name_is_named(row: str, says: str) -> None:
-    with pytest.raises(ConfigError, match=f"^--from-file plan, line 1: the name .* {says}"):
+    with pytest.raises(ConfigError, match=f"^plan, line 1: the name .* {says}"):
         reset_csv.parse(f"{row}\n", [], "plan")
 
 

@@ -12,10 +12,10 @@ import typer
 from odradek.cli.environment import user_data_folder
 from odradek.cli.options import LAST_INT64
 from odradek.cli.terminal import CommandError
-from odradek.monitor.choices import TARGETS
 
 if TYPE_CHECKING:
     from odradek.lag.reset import Scenario
+    from odradek.lag.reset_targets import ResetTarget
 
 
 ResetTopic = Annotated[
@@ -61,10 +61,13 @@ def plans_folder(given: Path | None) -> Path:
     return given or user_data_folder() / "plans"
 
 
-def targets_of(line: object) -> dict[str, object]:
+def targets_of(line: object) -> dict[ResetTarget, object]:
     """Returns the targets that a command line has, by name; None for a target that is not given."""
-    values = {name: getattr(line, name.replace("-", "_")) for name in TARGETS if hasattr(line, name.replace("-", "_"))}
-    return {name: None if value is False else value for name, value in values.items()}
+    from odradek.lag.reset_targets import ResetTarget as Target
+
+    fields = {target: target.replace("-", "_") for target in Target}
+    values = {target: getattr(line, field) for target, field in fields.items() if hasattr(line, field)}
+    return {target: None if value is False else value for target, value in values.items()}
 
 
 def check_partitions(topics: list[str] | None, all_topics: bool) -> None:
@@ -75,7 +78,7 @@ def check_partitions(topics: list[str] | None, all_topics: bool) -> None:
         raise CommandError("choose the partitions: give --topic TOPIC[:0,1] (repeatable) or --all-topics")
 
 
-def only_target(given: Mapping[str, object], command: str) -> str:
+def only_target(given: Mapping[ResetTarget, object], command: str) -> ResetTarget:
     """Returns the name of the only target that is given. Raises CommandError unless exactly one is given."""
     chosen = [name for name, value in given.items() if value is not None]
     if len(chosen) != 1:
@@ -91,15 +94,20 @@ def only_target(given: Mapping[str, object], command: str) -> str:
 def time_of(scenario: Scenario) -> tuple[str, ...]:
     """Returns the line with the time of a target, in UTC: a person may mean the time of another zone. Nothing for other
     targets."""
-    if scenario.kind not in ("to-datetime", "by-duration"):
+    if not scenario.kind.is_time:
         return ()
     from odradek.lag.reset import datetime_text
 
     return ("", f"Time: {datetime_text(scenario.value)} (UTC)")
 
 
-def scenario_for(kind: str, value: object) -> Scenario:
-    """Returns the scenario of a target and its value. Raises ConfigError."""
+def scenario_for(target: ResetTarget, value: object) -> Scenario:
+    """Returns the scenario of a target and its value. Raises CommandError."""
+    from odradek.core.errors import ConfigError
     from odradek.lag import reset as resets
 
-    return resets.scenario_for(kind, value, time.time_ns() // 1_000_000)
+    try:
+        return resets.scenario_for(target, "" if value is True else str(value), time.time_ns() // 1_000_000)
+    except ConfigError as error:
+        fault = str(error).removeprefix(f"{target} ").replace(" by-duration", " --by-duration")
+        raise CommandError(f"--{target} {fault}") from None

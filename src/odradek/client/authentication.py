@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
 from odradek.core.errors import ErrorCode
 from odradek.net.connection import BrokerConnection
@@ -15,6 +15,11 @@ from odradek.security.scram import ScramError
 from odradek.security.stores import RenewableContext
 from odradek.wire import frames, schemas
 from odradek.wire.api_keys import SASL_AUTHENTICATE, SASL_HANDSHAKE
+
+if TYPE_CHECKING:
+    from odradek.wire.api_keys import ApiKey
+
+T = TypeVar("T")
 
 
 @lru_cache(maxsize=64)
@@ -90,14 +95,15 @@ class _Exchange:
     def failed(self, reason: object) -> AuthenticationFailed:
         return AuthenticationFailed(f"{self._connection.address}: login by {self._mechanism}: {reason}")
 
-    async def _ask(self, api_key: int, message: dict[str, object]) -> Any:
+    async def _ask(self, api_key: ApiKey[T], message: dict[str, object]) -> T:
         connection = self._connection
         if not connection.supports(api_key):
             raise self.failed("the broker does not support SASL")
         version = connection.version(api_key)
         data = await connection.exchange(api_key, version, message, is_login=True)
         try:
-            return frames.decode_reply(api_key, version, data)[1]
+            reply: T = frames.decode_reply(api_key, version, data)[1]
+            return reply
         except ValueError as error:
             raise ConnectionLost(
                 f"{connection.address} sent a reply to a login that cannot be read: {error}"

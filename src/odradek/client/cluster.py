@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 from uuid import UUID
 
 from odradek.client import metadata_wire
@@ -36,6 +36,8 @@ from odradek.text.log_lines import PATIENCE_S
 from odradek.wire.api_keys import FIND_COORDINATOR, METADATA
 
 if TYPE_CHECKING:
+    from kio.schema.find_coordinator.v6.response import Coordinator
+
     from odradek.net.transports import Connect
 
 T = TypeVar("T")
@@ -508,7 +510,7 @@ class Cluster:
             ceiling=5 if key_type == GROUP else 6,
         )  # fmt: skip
         what = f"coordinator of {_KEY_TYPES[key_type]} {key}"
-        row = first_row(reply.coordinators, what) if hasattr(reply, "coordinators") else reply
+        row = first_row(reply.coordinators, what) if hasattr(reply, "coordinators") else cast("Coordinator", reply)
         if row.error_code is not ErrorCode.none:
             raise error_for(row.error_code, getattr(row, "error_message", None) or what)
         node = Node(row.node_id, row.host, row.port)

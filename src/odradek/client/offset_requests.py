@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from odradek.client.arguments import as_partitions
 from odradek.client.cluster import Cluster, Deadline
@@ -16,9 +16,12 @@ from odradek.net.connection import BrokerConnection
 from odradek.wire.api_keys import LIST_OFFSETS, OFFSET_FETCH, OFFSET_FOR_LEADER_EPOCH
 
 if TYPE_CHECKING:
-    from kio.schema.list_offsets.v7.response import ListOffsetsPartitionResponse
+    from kio.schema.list_offsets.v11.response import ListOffsetsPartitionResponse
+    from kio.schema.offset_fetch.v9.response import OffsetFetchResponseGroup
+    from kio.schema.offset_for_leader_epoch.v4.response import EpochEndOffset
 
 T = TypeVar("T")
+R = TypeVar("R", "ListOffsetsPartitionResponse", "EpochEndOffset")
 
 READ_UNCOMMITTED = 0
 # Later versions of OffsetCommit and OffsetFetch have topic ids instead of names. Callers have names, so the
@@ -147,10 +150,10 @@ def _listed_offset(row: ListOffsetsPartitionResponse) -> ListedOffset:
 
 
 def _take_rows(
-    rows: Iterable[tuple[TopicPartition, Any]],
+    rows: Iterable[tuple[TopicPartition, R]],
     asked: Container[TopicPartition],
     results: dict[TopicPartition, T],
-    made_of: Callable[[Any], T],
+    made_of: Callable[[R], T],
 ) -> None:
     """Puts the rows of requested partitions into ``results``, then raises the first error in the reply."""
     failure: KafkaError | None = None
@@ -287,7 +290,11 @@ async def group_commits(
             "require_stable": require_stable,
         }
         reply = await connection.call(OFFSET_FETCH, message, ceiling=NAMES_CEILING)
-        group = first_row(reply.groups, shown_group(group_id)) if hasattr(reply, "groups") else reply
+        group = (
+            first_row(reply.groups, shown_group(group_id))
+            if hasattr(reply, "groups")
+            else cast("OffsetFetchResponseGroup", reply)
+        )
         if (code := getattr(group, "error_code", ErrorCode.none)) is not ErrorCode.none:
             raise error_for(code, f"offsets of {shown_group(group_id)}")
         commits: dict[TopicPartition, OffsetAndMetadata | None] = {}

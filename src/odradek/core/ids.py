@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, TypeAlias, TypeVar
 
+T = TypeVar("T")
 PartitionKey: TypeAlias = tuple[str, int]
 """A topic\'s name and a partition\'s number, as a key of a dictionary: a plain tuple takes less time and memory."""
 
@@ -111,6 +112,24 @@ def java_string_hash(text: str) -> int:
     for high, low in zip(encoded[::2], encoded[1::2], strict=True):
         value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
     return value - (1 << 32) if value >= 1 << 31 else value
+
+
+def hash_order(keys: Iterable[T], hash_of: Callable[[T], int], capacity: int | None = None) -> list[T]:
+    """Returns the keys in the order of a ``java.util.HashMap`` or ``HashSet`` that got them in the given order.
+
+    ``capacity``: the size of its hash table; None: the size that the table has after these keys."""
+    listed = list(keys)
+    if capacity is None:
+        capacity = 16
+        while len(listed) > capacity * 3 // 4:
+            capacity *= 2
+    mask = capacity - 1
+
+    def bucket(key: T) -> int:
+        value = hash_of(key) & 0xFFFFFFFF
+        return (value ^ value >> 16) & mask
+
+    return sorted(listed, key=bucket)
 
 
 def is_longer(text: str, limit: int) -> bool:

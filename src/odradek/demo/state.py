@@ -16,8 +16,8 @@ from typing import Any
 
 from odradek.core.errors import ConfigError, StorageError
 from odradek.demo.rewind import Move
-from odradek.pipelines.filesystems.location import sync_directory
 from odradek.text.json_depth import parse_json
+from odradek.text.output_file import sync_directory
 
 _FILE = "demo.json"
 _VERSION = 1

@@ -17,10 +17,19 @@ from uuid import UUID
 from odradek.client.admin import Admin
 from odradek.client.errors import GroupIdNotFound, UnknownTopic
 from odradek.core.errors import ConfigError
-from odradek.core.ids import EARLIEST, LATEST, NO_OFFSET, OffsetAndMetadata, TopicPartition, java_string_hash
+from odradek.core.ids import (
+    EARLIEST,
+    LAST_MS,
+    LATEST,
+    NO_OFFSET,
+    OffsetAndMetadata,
+    TopicPartition,
+    hash_order,
+    java_string_hash,
+)
 from odradek.lag.describe import group_description
-from odradek.lag.reset_csv import hash_order
 from odradek.lag.reset_mark import QUERY_MARK, mark_reset
+from odradek.lag.reset_targets import ResetTarget
 from odradek.text import units
 
 _SPAN = re.compile(r"\d\s*(?:s|m|min|h|d|w|hour|minute|day|week)s?\b|ago|yesterday|today", re.I)
@@ -30,13 +39,13 @@ RESETTABLE = ("Empty", "Dead")
 
 
 class Scenario(NamedTuple):
-    """A target of a reset.
+    """A target of a reset with its value.
 
-    ``kind``: Kafka's option without the leading dashes. ``value``: an offset, a shift or a time (ms since 1970).
+    ``value``: an offset, a shift or a time (ms since 1970).
     ``offsets``: the offsets of ``from-file``, by group.
     """
 
-    kind: str
+    kind: ResetTarget
     value: int = 0
     offsets: Mapping[str, Mapping[TopicPartition, int]] = {}
 
@@ -111,31 +120,29 @@ def targets(
     for tp in partitions:
         log, current = logs[tp], committed.get(tp)
         match scenario.kind:
-            case "to-earliest":
+            case ResetTarget.TO_EARLIEST:
                 offsets[tp] = log.start
-            case "to-latest":
+            case ResetTarget.TO_LATEST:
                 offsets[tp] = log.end
-            case "to-offset":
+            case ResetTarget.TO_OFFSET:
                 offsets[tp] = scenario.value
-            case "from-file":
+            case ResetTarget.FROM_FILE:
                 offsets[tp] = scenario.offsets[group][tp]
-            case "to-current":
+            case ResetTarget.TO_CURRENT:
                 offsets[tp] = log.end if current is None else current.offset
-            case "shift-by":
+            case ResetTarget.SHIFT_BY:
                 if current is None:
                     raise ConfigError(
-                        f"--shift-by: group {group} has no committed offset in {tp} to shift from: "
+                        f"group {group} has no committed offset in {tp} to shift from: "
                         + (
-                            "leave the partition out, or give --all-topics in place of --topic"
+                            "leave the partition out, or choose all topics"
                             if committed
-                            else "it has none in any partition: give another target, for example --to-earliest"
+                            else "it has none in any partition: choose another target"
                         )
                     )
                 offsets[tp] = current.offset + scenario.value
-            case "to-datetime" | "by-duration":
+            case ResetTarget.TO_DATETIME | ResetTarget.BY_DURATION:
                 offsets[tp] = log.end if log.at_time == NO_OFFSET else log.at_time
-            case _:
-                raise ConfigError(f"unknown reset scenario {scenario.kind}")
     return offsets
 
 
@@ -152,8 +159,7 @@ def rows(
     made = []
     for tp, wish in wished.items():
         log = logs[tp]
-        # to-current keeps a committed offset even if it is outside the log, as Kafka's tool does.
-        after = wish if scenario.kind == "to-current" else _into(wish, log)
+        after = wish if scenario.kind.keeps_outside else _into(wish, log)
         before = committed[tp].offset if tp in committed else None
         start = (committed if starts is None else starts).get(tp)
         distance = _into(after, log) - (log.start if start is None else _into(start.offset, log))
@@ -189,17 +195,17 @@ def plan(
     commits = admin.group_commits(group)
     committed = {tp: one for tp, one in commits.items() if one is not None}
     starts = _larger(committed, elsewhere or {})
-    if missing is not None and scenario.kind == "shift-by" and not starts and not all_topics:
+    if missing is not None and scenario.kind is ResetTarget.SHIFT_BY and not starts and not all_topics:
         raise missing  # nothing to shift from, whatever the partition
-    if scenario.kind == "from-file":
+    if scenario.kind is ResetTarget.FROM_FILE:
         chosen = list(scenario.offsets.get(group, {}))
     elif all_topics:
-        chosen = sorted(starts if scenario.kind == "shift-by" else starts.keys() | commits.keys())
+        chosen = sorted(starts if scenario.kind is ResetTarget.SHIFT_BY else starts.keys() | commits.keys())
     else:
         names = list(topics)
         described = admin.describe_topics(names) if names else {}
         # The order of Kafka's tool, which its CSV shows.
-        ordered = [described[name] for name in hash_order(described, {n: java_string_hash(n) for n in described})]
+        ordered = [described[name] for name in hash_order(described, java_string_hash)]
         whole = [TopicPartition(t.name, p.partition) for t in ordered for p in t.partitions]
         chosen = list(dict.fromkeys([*partitions, *whole]))
     topic_ids = _check_exist(admin, chosen)
@@ -240,7 +246,7 @@ def log_bounds(
     starts = admin.list_offsets(dict.fromkeys(chosen, EARLIEST))
     ends = admin.list_offsets(dict.fromkeys(chosen, LATEST))
     times = {}
-    if scenario is not None and scenario.kind in ("to-datetime", "by-duration"):
+    if scenario is not None and scenario.kind.is_time:
         times = admin.list_offsets(dict.fromkeys(chosen, max(scenario.value, 0)))
     return {
         tp: PartitionBounds(starts[tp].offset, ends[tp].offset, times[tp].offset if tp in times else NO_OFFSET)
@@ -248,13 +254,22 @@ def log_bounds(
     }
 
 
-def scenario_for(kind: str, value: object, now_ms: int) -> Scenario:
-    """Returns the scenario of a target and its value, which may be a text for times. Raises ConfigError."""
-    if kind == "to-datetime":
-        return Scenario(kind, datetime_ms(str(value)))
-    if kind == "by-duration":
-        return Scenario(kind, now_ms - duration_ms(str(value)))
-    return Scenario(kind, value if isinstance(value, int) and not isinstance(value, bool) else 0)
+def scenario_for(target: ResetTarget, text: str, now_ms: int) -> Scenario:
+    """Returns the scenario of a target and the text of its value, "" if it takes none. Raises ConfigError."""
+    if bool(text) != bool(target.example):
+        needs = f"takes none, not {text!r}" if text else f"needs one, for example {target.example}"
+        raise ConfigError(f"{target} {needs}")
+    match target:
+        case ResetTarget.TO_DATETIME:
+            return Scenario(target, datetime_ms(text))
+        case ResetTarget.BY_DURATION:
+            return Scenario(target, now_ms - duration_ms(text))
+        case ResetTarget.TO_OFFSET | ResetTarget.SHIFT_BY:
+            digits = text.removeprefix("-")
+            if not (digits.isascii() and digits.isdigit() and int(digits) <= LAST_MS):
+                raise ConfigError(f"{target} needs a whole number, not {text!r}")
+            return Scenario(target, int(text))
+    return Scenario(target)
 
 
 def duration_ms(text: str) -> int:
@@ -266,7 +281,7 @@ def duration_ms(text: str) -> int:
     try:
         return units.duration_ms(text)
     except ValueError as error:
-        raise ConfigError(f"--by-duration {error}, or a span such as 2h or 7d") from None
+        raise ConfigError(f"{error}, or a span such as 2h or 7d") from None
 
 
 def datetime_ms(text: str) -> int:
@@ -275,10 +290,10 @@ def datetime_ms(text: str) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
         if _MOMENT.fullmatch(text) is not None:  # the form is right: Python names the part that does not exist
-            raise ConfigError(f"--to-datetime {text!r}: there is no such time: {error}") from None
-        remedy = "; a span before now is --by-duration 2h" if _SPAN.search(text) is not None else ""
+            raise ConfigError(f"{text!r}: there is no such time: {error}") from None
+        remedy = "; a span before now is by-duration 2h" if _SPAN.search(text) is not None else ""
         raise ConfigError(
-            f"--to-datetime {text!r}: expected YYYY-MM-DDTHH:mm:SS.sss in UTC, or with an offset such as +01:00{remedy}"
+            f"{text!r}: expected YYYY-MM-DDTHH:mm:SS.sss in UTC, or with an offset such as +01:00{remedy}"
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

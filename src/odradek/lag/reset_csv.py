@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
 
 from odradek.core.counts import are, counted
 from odradek.core.errors import ConfigError
-from odradek.core.ids import TopicPartition, java_string_hash
+from odradek.core.ids import TopicPartition, hash_order, java_string_hash
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _NUMBER = re.compile(r"-?[0-9]+")
 """A number as a person reads it; Python also accepts the digits of other scripts."""
-K = TypeVar("K")
 Offsets = Mapping[str, Mapping[TopicPartition, int]]
 
 # Java's CSV library quotes a longer text, and a text with a character up to the comma (code 44 or lower).
@@ -29,26 +27,15 @@ _UNQUOTED_LENGTH = 24
 def export(offsets: Offsets, *, with_group: bool) -> str:
     """Returns the rows, each with a line feed."""
     lines = []
-    for group in hash_order(offsets, {name: java_string_hash(name) for name in offsets}):
-        hashes = {tp: 31 * (31 + tp.partition) + java_string_hash(tp.topic) for tp in offsets[group]}
-        for tp in hash_order(offsets[group], hashes):
+    for group in hash_order(offsets, java_string_hash):
+        for tp in hash_order(offsets[group], _hash_of):
             row = f"{_quoted(tp.topic)},{tp.partition},{offsets[group][tp]}\n"
             lines.append(f"{_quoted(group)},{row}" if with_group else row)
     return "".join(lines)
 
 
-def hash_order(keys: Iterable[K], hashes: Mapping[K, int]) -> list[K]:
-    """Returns the keys in the iteration order of a Java HashMap: by bucket, within a bucket by insertion."""
-    held = list(keys)
-    size = 16
-    while len(held) > size * 3 // 4:
-        size *= 2
-
-    def bucket(key: K) -> int:
-        value = hashes[key] & 0xFFFFFFFF
-        return (value ^ value >> 16) & (size - 1)
-
-    return sorted(held, key=bucket)
+def _hash_of(tp: TopicPartition) -> int:
+    return 31 * (31 + tp.partition) + java_string_hash(tp.topic)
 
 
 def _quoted(text: str) -> str:
@@ -67,7 +54,7 @@ def parse(text: str, groups: Sequence[str], name: str) -> dict[str, dict[TopicPa
     for number, line in enumerate(_LINE_END.split(text), 1):
         if not line.strip():
             continue
-        where = f"--from-file {name}, line {number}"
+        where = f"{name}, line {number}"
         given = next(csv.reader([line]))
         cells = [cell.strip() for cell in given]
         if number == 1 and cells[-3:] == ["topic", "partition", "offset"]:
@@ -78,7 +65,7 @@ def parse(text: str, groups: Sequence[str], name: str) -> dict[str, dict[TopicPa
             number = len(groups)
             given_groups = f"; {counted(number, 'group')} {are(0, number)} given: {', '.join(groups)}" if groups else ""
             raise ConfigError(
-                f"{where}: the row has no group: use one --group or rows group,topic,partition,offset{given_groups}"
+                f"{where}: the row has no group: name one group, or give group,topic,partition,offset{given_groups}"
             )
         if len(cells) != 4 or not all(map(_NUMBER.fullmatch, cells[2:])) or cells[2].startswith("-"):
             raise ConfigError(f"{where}: expected [group,]topic,partition,offset, not {line!r}")
@@ -89,7 +76,7 @@ def parse(text: str, groups: Sequence[str], name: str) -> dict[str, dict[TopicPa
             raise ConfigError(f"{where}: {tp} of group {cells[0]} occurs twice")
         offsets[tp] = int(cells[3])
     if not offsets_by_group:
-        raise ConfigError(f"--from-file {name}: the file has no rows")
+        raise ConfigError(f"{name}: the file has no rows")
     return offsets_by_group
 
 
@@ -102,4 +89,4 @@ def _check_visible(given: Sequence[str], where: str) -> None:
         if what == "spaces at its ends" and not (len(given) == 4 and cell is given[0]):
             continue  # the spaces around a topic are no part of its name
         if what is not None:
-            raise ConfigError(f"{where}: the name {cell!a} has {what}: correct it, or give this group with --group")
+            raise ConfigError(f"{where}: the name {cell!a} has {what}: correct it, or name the group yourself")

@@ -20,6 +20,7 @@ from odradek.core.errors import ConfigError, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.lag import reset_csv
 from odradek.lag.reset import RESETTABLE, GroupResetPlan, ResetRow, Scenario, plan
+from odradek.lag.reset_targets import ResetTarget
 from odradek.text.output_file import new_file
 from odradek.text.similar_names import nearest
 
@@ -157,7 +158,7 @@ def check(admin: Admin, saved: SavedPlan) -> None:
             f"plan {saved.plan_id} is for the cluster {saved.cluster_id}, and this is {cluster_id}: check -b"
         )
     wished = {TopicPartition(row.topic, row.partition): row.after for row in saved.plan.rows}
-    now = plan(admin, group, Scenario("from-file", offsets={group: wished}))
+    now = plan(admin, group, Scenario(ResetTarget.FROM_FILE, offsets={group: wished}))
     if now.state not in RESETTABLE:
         raise PlanRefused(f"group {group} is {now.state}: stop its members, then apply plan {saved.plan_id} again")
     changes = list(_changes(saved.plan, now))

@@ -11,17 +11,6 @@ SORTS = (
     "newest_commit", "findings", "expires",
 )  # fmt: skip
 """The orders of groups; ``-`` before one: the highest first."""
-TARGETS = {
-    "to-earliest": "The start of the log",
-    "to-latest": "The end of the log",
-    "to-current": "The committed offset; without one the end of the log",
-    "to-offset": "An offset",
-    "shift-by": "A number of records from the committed offset; negative is back",
-    "to-datetime": "The first record at or after a time (UTC)",
-    "by-duration": "The first record of a span before now",
-    "from-file": "The offsets of a CSV file",
-}
-"""The targets of a reset, with the names of Kafka's tool, and what they are."""
 ALLOWABLE = ("reset", "delete-offsets", "delete-group")
 """The values of ``--allow``."""
 SHORTEST_INTERVAL_MS = 100

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
+from odradek.client.admin.group_operations import groups_at
 from odradek.client.cluster import Cluster, Deadline
 from odradek.client.errors import error_for
 from odradek.client.model import ListedOffset, Node
@@ -18,7 +19,10 @@ from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import EARLIEST, LATEST, OFFSETS_TOPIC, TopicPartition
 from odradek.monitor.group_tracker import ListedState, LogBoundsRow
 from odradek.net.connection import BrokerConnection
-from odradek.wire.api_keys import LIST_GROUPS, OFFSET_FETCH
+from odradek.wire.api_keys import OFFSET_FETCH
+
+if TYPE_CHECKING:
+    from kio.schema.offset_fetch.v9.response import OffsetFetchResponseGroup
 
 READ_COMMITTED = 1
 _GROUPS_PER_REQUEST = 200
@@ -127,17 +131,8 @@ async def list_groups(cluster: Cluster) -> dict[int, dict[str, ListedState]]:
     """Returns the groups that each broker coordinates. Raises KafkaError, BrokerUnreachable, RequestTimedOut."""
 
     async def at(node: Node) -> tuple[int, dict[str, ListedState]]:
-        reply = await (await cluster.connection(node.node_id)).call(
-            LIST_GROUPS, {"states_filter": [], "types_filter": []}
-        )
-        if reply.error_code is not ErrorCode.none:
-            raise error_for(reply.error_code, f"groups of broker {node.node_id}")
-        return node.node_id, {
-            row.group_id: ListedState(
-                getattr(row, "group_state", ""), getattr(row, "group_type", ""), row.protocol_type
-            )
-            for row in reply.groups
-        }
+        rows = await groups_at(cluster, node)
+        return node.node_id, {row.group_id: ListedState(row.state, row.type, row.protocol_type) for row in rows}
 
     async def attempt() -> dict[int, dict[str, ListedState]]:
         await cluster.refresh([])
@@ -171,7 +166,11 @@ async def _fetched(connection: BrokerConnection, names: list[str]) -> dict[str, 
         "require_stable": False,
     }
     reply = await connection.call(OFFSET_FETCH, message, ceiling=NAMES_CEILING)
-    rows = {row.group_id: row for row in reply.groups} if hasattr(reply, "groups") else {names[0]: reply}
+    rows = (
+        {row.group_id: row for row in reply.groups}
+        if hasattr(reply, "groups")
+        else {names[0]: cast("OffsetFetchResponseGroup", reply)}
+    )
     lookups = {}
     for name, row in rows.items():
         code = getattr(row, "error_code", ErrorCode.none)

@@ -35,6 +35,7 @@ from odradek.wire.api_keys import API_VERSIONS, JOIN_GROUP, SYNC_GROUP
 
 if TYPE_CHECKING:
     from odradek.net.transports import Connect
+    from odradek.wire.api_keys import ApiKey
 
 T = TypeVar("T")
 logger = logging.getLogger("odradek.client")
@@ -216,11 +217,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
         return self._versions.get(api_key, (0, -1))[1] >= version
 
     async def call(
-        self, api_key: int, message: Mapping[str, object], *, ceiling: int | None = None, timeout_ms: int | None = None
-    ) -> Any:
-        """Sends a request and returns the decoded reply.
-
-        Raises ConnectionLost, ReplyTooLarge, UnsupportedVersion, and KeyError for an unknown ``api_key``."""
+        self, api_key: ApiKey[T], message: Mapping[str, object], *, ceiling: int | None = None,
+        timeout_ms: int | None = None,
+    ) -> T:  # fmt: skip
+        """Sends a request and returns the decoded reply. Raises ConnectionLost, ReplyTooLarge, UnsupportedVersion, and
+        KeyError for an unknown ``api_key``."""
         version = self.version(api_key, ceiling)
         data = await self.exchange(api_key, version, message, timeout_ms=timeout_ms)
         return self.decoded(api_key, version, data)
@@ -249,10 +250,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 raise self._unreadable(error) from error
             await asyncio.sleep(0)
 
-    def decoded(self, api_key: int, version: int, data: memoryview) -> Any:
+    def decoded(self, api_key: ApiKey[T], version: int, data: memoryview) -> T:
         """Returns the message of a reply, and notes its throttle time. Raises ConnectionLost, ReplyTooLarge."""
         try:
-            reply = frames.decode_reply(api_key, version, data)[1]
+            reply: T = frames.decode_reply(api_key, version, data)[1]
         except ValueError as error:
             raise self._unreadable(error) from error
         if throttle_time := getattr(reply, "throttle_time", None):
@@ -281,9 +282,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self, api_key: int, version: int, message: Mapping[str, object] | bytes, *, timeout_ms: int | None = None,
         is_login: bool = False,
     ) -> memoryview:  # fmt: skip
-        """Sends a request (fields or encoded bytes) and returns the reply's bytes, correlation id first.
-
-        A request of a login (``is_login``) does not wait until the client has logged in again."""
+        """Sends a request (fields or encoded bytes) and returns the reply's bytes, correlation id first. A request of a
+        login (``is_login``) does not wait until the client has logged in again."""
         future: asyncio.Future[memoryview] = self._loop.create_future()
         self.send(api_key, version, message, future, timeout_ms=timeout_ms, is_login=is_login)
         return await future

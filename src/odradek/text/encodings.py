@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
+from pathlib import Path
+
+from odradek.core.errors import ConfigError
 
 UTF16 = "it is UTF-16: save it as UTF-8, for example with `iconv -f UTF-16 -t UTF-8`"
 _SIGNATURES = {
@@ -32,3 +35,12 @@ def encoding_problem(data: bytes) -> str:
     if (what := binary_format(data)) is not None:
         return f"it is {what}, not text: give a text file in UTF-8"
     return UTF16 if is_utf16(data) else "it is not valid UTF-8: save it as UTF-8"
+
+
+def text_of_file(path: Path, option: str = "") -> str:
+    """Returns the text of a file in UTF-8. ``option``: what names the file. Raises ConfigError."""
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else encoding_problem(error.object)
+        raise ConfigError(f"{option} {path}: {reason}".lstrip()) from None

@@ -188,3 +188,12 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
         return
     with path.open("wb", buffering=1 << 20) as opened:
         yield opened
+
+
+def sync_directory(path: Path) -> None:
+    """Makes renames and removals in a directory durable."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -15,6 +15,7 @@ from odradek.client.errors import GroupIdNotFound
 from odradek.core.counts import counted
 from odradek.core.errors import ConfigError, KafkaError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
+from odradek.lag.reset import RESETTABLE
 from odradek.zookeeper.bounds import cluster_logs
 from odradek.zookeeper.layout import GroupPartition, name_problem
 from odradek.zookeeper.members import read_members
@@ -24,7 +25,6 @@ Target = Literal["kafka", "zookeeper"]
 OnConflict = Literal["fail", "source", "target", "largest"]
 CONFLICT_RULES: tuple[OnConflict, ...] = ("fail", "source", "target", "largest")
 DEFAULT_RETENTION_MINUTES = 10_080
-_WITHOUT_MEMBERS = ("Empty", "Dead")
 
 
 class MigrationRow(NamedTuple):
@@ -186,7 +186,7 @@ def live_members(store: OffsetStore, admin: Admin, group: str) -> list[str]:
         described = admin.describe_groups([group])[group]
     except GroupIdNotFound:
         return lines
-    if described.state not in _WITHOUT_MEMBERS:
+    if described.state not in RESETTABLE:
         names = [f"{member.client_id} ({member.host})" for member in described.members]
         shown = ", ".join(names) or "joining"
         lines.append(f"group {group} has live members in Kafka ({described.state}): {shown}: stop them first")

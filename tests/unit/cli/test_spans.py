@@ -26,7 +26,7 @@ def test_a_reset_takes_spans_and_durations_of_java(text: str, expected: int) -> 
 @pytest.mark.parametrize("text", ["2", "2m", "h", "-2h", "2 hours", "1.2345h", "²h", "2h30min"])
 def test_other_texts_are_refused(text: str) -> None:
     assert span_ms(text) is None
-    with pytest.raises(ConfigError, match=r"^--by-duration '.*': expected PnDTnHnMnS.* or a span such as 2h or 7d$"):
+    with pytest.raises(ConfigError, match=r"^'.*': expected PnDTnHnMnS.* or a span such as 2h or 7d$"):
         duration_ms(text)
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from odradek.client.model import GroupDescription, GroupListing, ListedOffset, MemberDescription, Node
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
-from odradek.lag import LagRow, format_groups, format_table, lag_rows, notice
+from odradek.lag.describe import LagRow, lag_rows
+from odradek.lag.table import format_groups, format_table, notice
 
 LIVE = """\
 GROUP           TOPIC                             PARTITION  CURRENT-OFFSET  LOG-END-OFFSET  LAG             CONSUMER-ID                                       HOST            CLIENT-ID

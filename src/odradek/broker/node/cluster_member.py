@@ -13,16 +13,13 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from odradek.broker.loop.scheduler import Steps
-from odradek.broker.remote.controller_messages import directory_of_replicas
 from odradek.broker.remote.dialer import TcpDialer
-from odradek.broker.remote.peers import CONTROLLER_REQUESTS, ClusterAddresses, Peers, PeerTimes
+from odradek.broker.remote.peers import ClusterAddresses, Peers, PeerTimes
 from odradek.broker.replication.node_replication import NodeReplication
 from odradek.broker.settings.listener import WILDCARDS
 from odradek.broker.transactions.across_brokers import ClusterTransactions
 from odradek.catalog.features import SUPPORTED
-from odradek.cluster.cluster_catalog import ClusterCatalog
-from odradek.cluster.image_delta import delta_between
-from odradek.cluster.nodes.lifecycle import BrokerLifecycle, LifecycleTimes, reply_timeout_ms
+from odradek.cluster.nodes.lifecycle import BrokerLifecycle, LifecycleTimes
 from odradek.cluster.nodes.registrations import NewBroker
 from odradek.cluster.records import Endpoint, FeatureRange
 from odradek.core.deferred import Deferred
@@ -35,34 +32,16 @@ if TYPE_CHECKING:
 
     from odradek.broker.front_end.connection import ConnectionOwner
     from odradek.broker.membership.incarnation import BrokerMembership
-    from odradek.broker.membership.observer_log import ObserverLog
     from odradek.broker.metadata.committed_catalog import CommittedCatalog
     from odradek.broker.node.node import Node
     from odradek.broker.node.upkeep import Upkeep
-    from odradek.broker.remote.applied_offsets import AppliedOffsets
     from odradek.broker.remote.dialer import Dialer
-    from odradek.broker.remote.remote_controller import RemoteController
     from odradek.broker.settings.listener import Listener
-    from odradek.catalog.records import MetadataRecord
 
     class HeardLink(Protocol):
         """A link to the controller. ``heard``: how many requests the controller has answered."""
 
         heard: int
-
-    class FollowingRole(Protocol):
-        """The parts of a broker's role that this module uses."""
-
-        controller: RemoteController
-        controller_id: int
-        copy: ObserverLog
-        applied: AppliedOffsets
-
-        @property
-        def peers(self) -> Peers: ...
-
-        def new_catalog(self) -> ClusterCatalog:
-            """Returns an empty catalogue."""
 
 
 log = logging.getLogger("odradek.broker")
@@ -85,7 +64,7 @@ class NodeMember:
     this node's directory.
     """
 
-    # Subclasses use _load_logs.
+    # Subclasses use _load and _load_logs.
 
     membership: BrokerMembership
     link: HeardLink | None = None
@@ -335,52 +314,3 @@ class MemberRole:
     def overdue_markers(self) -> None:
         """Returns None: the marker of another coordinator may be that of a successor, whose decision counts."""
         return
-
-
-class BrokerMember(NodeMember):
-    """``incarnation.ClusterMember``: a broker that follows the log of a controller in another process."""
-
-    def __init__(self, node: Node, role: FollowingRole) -> None:
-        super().__init__(node, self._to_controller)
-        self._role = role
-
-    def _to_controller(self, moved: Mapping[UUID, Sequence[int]]) -> Deferred[ErrorCode | None]:
-        role, node = self._role, self.node
-        request = directory_of_replicas(
-            node.node_id, self.membership.lifecycle.epoch, node.directory.directory_id, moved
-        )
-        return role.peers.send(role.controller_id, request, reply_timeout_ms(self.times), channel=CONTROLLER_REQUESTS)
-
-    def start(self, steps: Steps[None]) -> Deferred[Exception | None]:
-        return self.node.scheduler.start(steps)
-
-    def commit(self, offset: int, changes: Sequence[MetadataRecord]) -> Steps[None]:
-        """Applies records. Before the load there are no publishers; during the load they wait."""
-        node = self.node
-        if self._load is None:
-            node.catalog.apply(offset, changes)
-            return
-        yield self._load
-        yield from self._role.controller.apply(node.loader.commit(offset, changes))
-
-    def replace(self, values: Iterator[bytes]) -> Steps[None]:
-        """Loads a snapshot. After the load, the publishers get what differs."""
-        node = self.node
-        state = self._role.new_catalog()
-        for value in values:
-            state.replay(-1, value)
-            yield None
-        if self._load is None:
-            node.catalog.restore(state, self._role.copy.applied.end_offset)
-            return
-        yield self._load
-        yield from self._role.controller.apply(self._replace(state))
-        self._role.applied.move(self._role.copy.applied.end_offset)
-
-    def _replace(self, state: ClusterCatalog) -> Steps[None]:
-        node = self.node
-        before = node.catalog.state
-        assert isinstance(before, ClusterCatalog)
-        delta = yield from delta_between(before, state)
-        node.catalog.restore(state, self._role.copy.applied.end_offset)
-        yield from node.loader.publish(delta)

@@ -19,30 +19,36 @@ from odradek.broker.metadata.committed_catalog import CommittedCatalog
 from odradek.broker.metadata.image_brokers import ImageBrokers
 from odradek.broker.metadata.loader import MetadataLoader
 from odradek.broker.metadata.stored_catalog import metadata_config
-from odradek.broker.node.cluster_member import BrokerMember, MemberRole
+from odradek.broker.node.cluster_member import MemberRole, NodeMember
 from odradek.broker.node.forwarded_requests import ForwardingRouter, by_envelopes
 from odradek.broker.node.writer_role import NO_CHANGES, StartChanges
 from odradek.broker.partitions import directory_identity
 from odradek.broker.publishers.order import in_order, no_epochs
 from odradek.broker.remote.applied_offsets import AppliedOffsets
 from odradek.broker.remote.controller_link import RemoteControllerLink
+from odradek.broker.remote.controller_messages import directory_of_replicas
 from odradek.broker.remote.forwarder import RequestForwarder
 from odradek.broker.remote.observer_quorum import ObserverQuorum
+from odradek.broker.remote.peers import CONTROLLER_REQUESTS
 from odradek.broker.remote.remote_controller import RemoteController
 from odradek.cluster.cluster_catalog import ClusterCatalog
+from odradek.cluster.image_delta import delta_between
 from odradek.cluster.metadata_log.log_observer import LogObserver
 from odradek.cluster.metadata_log.observers import ObserverKey
 from odradek.cluster.nodes.lifecycle import reply_timeout_ms
-from odradek.core.errors import ConfigError, KafkaError, StorageError
+from odradek.core.errors import ConfigError, ErrorCode, KafkaError, StorageError
 from odradek.core.ids import NO_OFFSET
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from odradek.broker.loop.scheduler import Steps
     from odradek.broker.metadata.brokers import Brokers
     from odradek.broker.metadata.producer_ids import ProducerIds
     from odradek.broker.node.node import Node
     from odradek.broker.node.node_role import OpenCatalog
     from odradek.broker.node.upkeep import Upkeep
-    from odradek.catalog.records import Id16
+    from odradek.catalog.records import Id16, MetadataRecord
     from odradek.core.deferred import Deferred
 
 log = logging.getLogger("odradek.broker")
@@ -156,3 +162,52 @@ class ClusterRole(MemberRole):
 
     def begin_upkeep(self, upkeep: Upkeep) -> None:
         self._member.begin_upkeep(upkeep)
+
+
+class BrokerMember(NodeMember):
+    """``incarnation.ClusterMember``: a broker that follows the log of a controller in another process."""
+
+    def __init__(self, node: Node, role: ClusterRole) -> None:
+        super().__init__(node, self._to_controller)
+        self._role = role
+
+    def _to_controller(self, moved: Mapping[UUID, Sequence[int]]) -> Deferred[ErrorCode | None]:
+        role, node = self._role, self.node
+        request = directory_of_replicas(
+            node.node_id, self.membership.lifecycle.epoch, node.directory.directory_id, moved
+        )
+        return role.peers.send(role.controller_id, request, reply_timeout_ms(self.times), channel=CONTROLLER_REQUESTS)
+
+    def start(self, steps: Steps[None]) -> Deferred[Exception | None]:
+        return self.node.scheduler.start(steps)
+
+    def commit(self, offset: int, changes: Sequence[MetadataRecord]) -> Steps[None]:
+        """Applies records. Before the load there are no publishers; during the load they wait."""
+        node = self.node
+        if self._load is None:
+            node.catalog.apply(offset, changes)
+            return
+        yield self._load
+        yield from self._role.controller.apply(node.loader.commit(offset, changes))
+
+    def replace(self, values: Iterator[bytes]) -> Steps[None]:
+        """Loads a snapshot. After the load, the publishers get what differs."""
+        node = self.node
+        state = self._role.new_catalog()
+        for value in values:
+            state.replay(-1, value)
+            yield None
+        if self._load is None:
+            node.catalog.restore(state, self._role.copy.applied.end_offset)
+            return
+        yield self._load
+        yield from self._role.controller.apply(self._replace(state))
+        self._role.applied.move(self._role.copy.applied.end_offset)
+
+    def _replace(self, state: ClusterCatalog) -> Steps[None]:
+        node = self.node
+        before = node.catalog.state
+        assert isinstance(before, ClusterCatalog)
+        delta = yield from delta_between(before, state)
+        node.catalog.restore(state, self._role.copy.applied.end_offset)
+        yield from node.loader.publish(delta)

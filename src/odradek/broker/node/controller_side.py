@@ -47,6 +47,7 @@ class ControllerSide:
         self.quotas, self.scheduler, self.purgatory = node.quotas, node.scheduler, node.purgatory
         self.request_memory, self.reply_memory = node.request_memory, node.reply_memory
         self.request_times = node.request_times
+        self.node_id, self.cluster_id = node.node_id, node.cluster_id
         self.now_ms, self.steady_ms, self.new_uuid = node.now_ms, node.steady_ms, node.new_uuid
         self.advertised_address, self.log_failure = node.advertised_address, node.log_failure
         self.admit, self.remove = node.admit, node.remove
@@ -55,14 +56,6 @@ class ControllerSide:
         self._router = Router(cast("BrokerServices", self), served_apis(AT_CONTROLLER))
 
     # --- services -----------------------------------------------------------------------------------------------
-
-    @property
-    def node_id(self) -> int:
-        return self._node.node_id
-
-    @property
-    def cluster_id(self) -> str:
-        return self._node.cluster_id
 
     @property
     def listeners(self) -> tuple[Listener, ...]:

@@ -16,7 +16,6 @@ from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
-from uuid import UUID
 
 from odradek.broker.controller.write_events import TopicSpec
 from odradek.broker.coordinators.registry import TYPES, Coordinators
@@ -113,6 +112,7 @@ class Node:
         self.quotas = Quotas(config, self.clock.steady_ms)
         slots = config.max_incremental_fetch_session_cache_slots
         self.fetch_sessions = FetchSessions(slots, new_uuid=world.new_uuid)
+        self.now_ms, self.new_uuid, self.check_room = self.clock.now_ms, world.new_uuid, self.directory.check_room
         self._stopping = False
         self._make_loop_parts(config)
         # ``begin`` gets the next parts from the role.
@@ -147,16 +147,17 @@ class Node:
         """Makes what uses the loop."""
         self.scheduler = Scheduler(self.loop.call_soon, self.world.share_clock)
         self.purgatory = Purgatory(self.loop, self.scheduler)
-        self.heap = Heap(self.loop.call_later, self.in_thread, lambda: self.is_busy)
-        count_freed = self.heap.count_freed
-        self.reply_memory = ReplyMemory(self.loop.time, on_freed=count_freed)
-        most = config.queued_max_request_bytes
-        self.request_memory = RequestMemory(most, self.loop.call_later, self.loop.time, count_freed)
         self._alarms = Alarms(self.loop, self.clock, Callbacks(self.scheduler).run)
         self._disk_work = DiskWork(
             self.loop, self.directory.failures.retry,
             lambda delay_ms, job: self._alarms.call_at(self.now_ms() + delay_ms, job), lambda: self._stopping,
         )  # fmt: skip
+        self.in_thread = self._disk_work.in_thread
+        self.heap = Heap(self.loop.call_later, self.in_thread, lambda: self.is_busy)
+        count_freed = self.heap.count_freed
+        self.reply_memory = ReplyMemory(self.loop.time, on_freed=count_freed)
+        most = config.queued_max_request_bytes
+        self.request_memory = RequestMemory(most, self.loop.call_later, self.loop.time, count_freed)
 
     # The next parts are made at their first use, and some of them by ``_load_rest``, so that a start is short.
 
@@ -255,15 +256,9 @@ class Node:
     def cluster_id(self) -> str:
         return self.directory.cluster_id
 
-    def now_ms(self) -> int:
-        return self.clock.now_ms()
-
     def steady_ms(self) -> int:
         """Returns the time of a clock that no test moves and that never jumps."""
         return int(self.loop.time() * 1000)
-
-    def new_uuid(self) -> UUID:
-        return self.world.new_uuid()
 
     def advertised_address(self, context: ClientRequest) -> tuple[str, int]:
         """Returns the host and port at which this client reaches this node."""
@@ -314,9 +309,6 @@ class Node:
 
             self._request_quota = RequestQuota(self.quotas)
             self.router.install(self._request_quota)
-
-    def check_room(self) -> None:
-        self.directory.check_room()
 
     # --- start --------------------------------------------------------------------------------------------------
 
@@ -396,10 +388,6 @@ class Node:
             return ""
         partitions = (self.partitions.get((topic, index)) for index in range(partition_count))
         return next((f"{p.topic}-{p.index}: {p.failure}" for p in partitions if p is not None and p.failure), "")
-
-    def in_thread(self, job: Callable[[], None]) -> Deferred[BaseException | None]:
-        """Runs a job that takes longer than a tick of the loop. The promise holds its exception, or None."""
-        return self._disk_work.in_thread(job)
 
     def fast_path(self, frame: bytes) -> CommitFastPath | None:
         return self.commit_fast_path if frame[:2] == _COMMIT and not self.router.has_middleware else None

@@ -77,13 +77,11 @@ class BrokerConfig:
     auto_leader_rebalance_enable: bool
     leader_imbalance_check_interval_seconds: int
     unclean_leader_election_interval_ms: int
-    advertised_listeners: tuple[str, ...] | None
     authorizer_class_name: str
     auto_create_topics_enable: bool
     delete_topic_enable: bool
     num_partitions: int
     default_replication_factor: int
-    message_max_bytes: int
     log_cleaner_enable: bool
     log_cleaner_threads: int
     log_cleaner_backoff_ms: int
@@ -134,7 +132,6 @@ class BrokerConfig:
     offsets_topic_num_partitions: int
     offsets_topic_replication_factor: int
     offsets_topic_segment_bytes: int
-    offsets_topic_compression_codec: int
     transaction_state_log_num_partitions: int
     transaction_state_log_replication_factor: int
     transaction_state_log_min_isr: int

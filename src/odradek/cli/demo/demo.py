@@ -354,16 +354,17 @@ class _DemoJob:
 
     def _show_offsets(self) -> int:
         """Prints the group's lag table and its newest commits; returns the total lag."""
-        from odradek import lag
         from odradek.client.admin.offsets_topic import partitions
         from odradek.codecs.offsets_topic import format_json, format_line
         from odradek.demo.flight_lake import GROUP, newest_commits
+        from odradek.lag import describe
+        from odradek.lag.table import format_table
 
         heading(f"5. Offsets of group {GROUP}")
         with self._timing.step("offsets"):
-            table = lag.describe(self._admin, GROUP)
+            table = describe(self._admin, GROUP)
             commits = newest_commits(self._admin, GROUP)
-        note_table(lag.format_table(table.rows))
+        note_table(format_table(table.rows))
         names = ", ".join(map(str, partitions(self._admin, GROUP)))
         note("", f"The newest commits in {names}:")
         for commit in commits:

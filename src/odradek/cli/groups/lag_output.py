@@ -89,7 +89,7 @@ def in_order(groups: Sequence[GroupWithTimes], sort: str) -> list[GroupWithTimes
 
 def print_groups(groups: Sequence[GroupWithTimes], sort: str, *, totals: bool) -> None:
     """Prints the tables of groups, the notices of Kafka's tool, and the totals if they are wanted."""
-    from odradek import lag
+    from odradek.lag import table as lag
 
     for one in groups:
         if notice := lag.notice(one.lag.group, one.lag.state):
@@ -112,7 +112,7 @@ def print_groups(groups: Sequence[GroupWithTimes], sort: str, *, totals: bool) -
 
 def _table(one: GroupWithTimes, sort: str) -> str:
     """Returns a table in Kafka's layout; on a narrow terminal, the group's name and a table with fewer columns."""
-    from odradek import lag
+    from odradek.lag import table as lag
     from odradek.lag.table import shown_time
 
     rows, width = one.rows(sort), options.terminal_columns()

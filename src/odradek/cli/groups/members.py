@@ -58,7 +58,7 @@ def _members_json(one: GroupDescription) -> dict[str, object]:
 
 
 def _print_members(one: GroupDescription, verbose: bool) -> None:
-    from odradek import lag
+    from odradek.lag import table as lag
 
     notice = lag.notice(one.group_id, one.state)
     if notice is not None:

@@ -56,7 +56,7 @@ from odradek.cli.terminal import (
 )
 from odradek.cli.undo_file import check_undo_file, pasted, write_undo
 from odradek.core.counts import are, counted
-from odradek.text.encodings import encoding_problem
+from odradek.text.encodings import text_of_file
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
@@ -167,15 +167,11 @@ def scenario_of(line: ResetLine) -> Scenario:
     from odradek.lag import reset_csv
 
     given = targets_of(line)
-    kind = only_target(given, "groups reset")
+    target = only_target(given, "groups reset")
     if line.from_file is not None:
-        try:
-            text = line.from_file.read_bytes().decode("utf-8-sig")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else encoding_problem(error.object)
-            raise CommandError(f"--from-file {line.from_file}: {reason}") from error
-        return resets.Scenario(kind, offsets=reset_csv.parse(text, line.groups(), str(line.from_file)))
-    return scenario_for(kind, given[kind])
+        text = text_of_file(line.from_file, "--from-file")
+        return resets.Scenario(target, offsets=reset_csv.parse(text, line.groups(), f"--from-file {line.from_file}"))
+    return scenario_for(target, given[target])
 
 
 def run_reset(admin: Admin, scenario: Scenario, line: ResetLine, zookeeper: GroupsInZooKeeper | None = None) -> int:
@@ -224,7 +220,7 @@ def _report_missing(admin: Admin, plans: list[GroupResetPlan], line: ResetLine) 
 
     missing = []
     for plan in plans:
-        if line.all_groups or plan.state not in ("Dead", "Empty") or (plan.rows and plan.state != "Dead"):
+        if line.all_groups or not _resettable(plan) or (plan.rows and plan.state != "Dead"):
             continue
         if plan.state == "Dead" and not plan.group:  # for example a variable of a script that is not set
             error_line("--group: no group has an empty name, and a reset creates none: give a group's name")
@@ -290,12 +286,13 @@ def _plans(
     from odradek.core.errors import KafkaError
     from odradek.core.ids import TopicPartition
     from odradek.lag import reset as resets
+    from odradek.lag.reset_targets import ResetTarget
 
     topics, single = parse_partitions(line.topic or [])
     named = line.groups() or ([] if line.all_groups else sorted(scenario.offsets))
     groups, failed = consumer_groups(admin, named, line.all_groups)
     for group in groups:
-        if scenario.kind == "from-file" and group not in scenario.offsets and not line.all_groups:
+        if scenario.kind is ResetTarget.FROM_FILE and group not in scenario.offsets and not line.all_groups:
             has = ", ".join(sorted(scenario.offsets)[:5]) or "none"
             raise CommandError(
                 f"--from-file {line.from_file}: it has no row for group {group}; its groups: {has}: "

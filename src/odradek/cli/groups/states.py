@@ -46,7 +46,7 @@ def list_(
     timeout_ms: Timeout = TIMEOUT_MS,
 ) -> None:
     """List all groups of a cluster with their type and state."""
-    from odradek import lag
+    from odradek.lag import table as lag
 
     states = [_known(value, _STATES, "--state") for value in state or ()]
     kinds = [_known(value, _TYPES, "--type") for value in kind or ()]

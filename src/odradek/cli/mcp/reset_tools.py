@@ -6,26 +6,24 @@ import secrets
 import time
 from typing import TYPE_CHECKING
 
-from odradek.cli.options import LAST_INT64, parse_partitions
-from odradek.cli.reset_targets import scenario_for
+from odradek.cli.options import parse_partitions
 from odradek.cli.suggestions import group_names
 from odradek.cli.terminal import CommandError
 from odradek.cli.undo_file import pasted
 from odradek.client.admin import Admin
+from odradek.core.errors import ConfigError
 from odradek.core.ids import TopicPartition
-from odradek.lag.reset import RESETTABLE, GroupResetPlan, Scenario, plan
+from odradek.lag.reset import RESETTABLE, GroupResetPlan, plan, scenario_for
 from odradek.lag.reset_plans import PlanFolder, SavedPlan
+from odradek.lag.reset_targets import ResetTarget
 from odradek.monitor.agents.tools import Json, Parameter, Tool, ToolRefused
-from odradek.monitor.choices import TARGETS
 from odradek.text.similar_names import nearest
 
 if TYPE_CHECKING:
     from odradek.cli.mcp.options import McpLine
     from odradek.client.config import ClientConfig
 
-_TARGETS = tuple(name for name in TARGETS if name != "from-file")
-_NUMBERS = ("to-offset", "shift-by")
-_TEXTS = ("to-datetime", "by-duration")
+_TARGETS = tuple(str(target) for target in ResetTarget if target is not ResetTarget.FROM_FILE)
 _PLAN = Parameter("plan_id", "string", "the id of a plan, as plan_reset returned it")
 
 
@@ -77,9 +75,12 @@ class _Resets:
         self._line, self._config, self._folder = line, config, folder
 
     def plan_reset(self, group: str, target: str, value: str, topics: tuple[str, ...]) -> Json:
-        scenario = _scenario(target, value)
+        now_ms = time.time_ns() // 1_000_000
         try:
+            scenario = scenario_for(ResetTarget(target), value, now_ms)
             whole, single = parse_partitions(list(topics), "topics: ")
+        except ConfigError as error:
+            raise ToolRefused(f"value: {error}") from None
         except CommandError as error:
             raise ToolRefused(str(error)) from None
         with Admin(self._config) as admin:
@@ -96,7 +97,6 @@ class _Resets:
                 raise ToolRefused(f"group {group} has no committed offset to move: name the topics")
             cluster_id = admin.describe_cluster().cluster_id
         wanted = f"{target} {value}".strip()
-        now_ms = time.time_ns() // 1_000_000
         saved = self._folder.save(secrets.token_hex(4), made, wanted, cluster_id, now_ms)
         return self._shown(saved)
 
@@ -131,23 +131,6 @@ class _Resets:
                 command_config=self._line.command_config,
             )
         }  # fmt: skip
-
-
-def _scenario(target: str, value: str) -> Scenario:
-    """Raises ToolRefused, ConfigError."""
-    if target in _NUMBERS:
-        text = value.removeprefix("-")
-        if not (text.isascii() and text.isdigit() and int(text) <= LAST_INT64):
-            raise ToolRefused(f"value: {target} needs a whole number, not {value!r}")
-        return scenario_for(target, int(value))
-    if target in _TEXTS:
-        if not value:
-            example = "2026-01-31T12:00:00" if target == "to-datetime" else "2h"
-            raise ToolRefused(f"value: {target} needs one, for example {example}")
-        return scenario_for(target, value)
-    if value:
-        raise ToolRefused(f"value: {target} takes none, not {value!r}")
-    return scenario_for(target, True)
 
 
 def _summary(saved: SavedPlan) -> Json:

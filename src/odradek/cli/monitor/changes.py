@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from odradek.cli.terminal import CommandError
 from odradek.monitor.choices import ALLOWABLE
-from odradek.text.encodings import encoding_problem
+from odradek.text.encodings import text_of_file
 
 if TYPE_CHECKING:
     from odradek.cli.monitor.options import MonitorLine
@@ -42,17 +42,21 @@ def check_change_tokens(line: MonitorLine, tokens: dict[str, str], allowed: tupl
         )
 
 
+def check_token(token: str, where: str) -> None:
+    if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable():
+        raise CommandError(
+            f"{where}: the token has fewer than {SHORTEST_TOKEN} characters or others than ASCII: "
+            "make one with: openssl rand -hex 32"
+        )
+
+
 def read_change_tokens(path: Path | None, reading: str) -> dict[str, str]:
     """Returns the tokens in a file with a name and a token on each line; none without a file. ``reading``: the token to
-    read. Raises CommandError."""
+    read. Raises CommandError, ConfigError."""
     if path is None:
         return {}
     where = f"--change-token-file {path}"
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else encoding_problem(error.object)
-        raise CommandError(f"{where}: {reason}") from None
+    lines = text_of_file(path, "--change-token-file").splitlines()
     named: dict[str, str] = {}
     for number, text in enumerate(lines, 1):
         if not text.strip() or text.lstrip().startswith("#"):
@@ -64,11 +68,7 @@ def read_change_tokens(path: Path | None, reading: str) -> dict[str, str]:
         if name in named or name in _RESERVED:
             why = "occurs twice" if name in named else "is reserved"
             raise CommandError(f"{where}, line {number}: the name {name} {why}: give another one")
-        if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable():
-            raise CommandError(
-                f"{where}, line {number}: the token has fewer than {SHORTEST_TOKEN} characters or others than ASCII: "
-                "make one with: openssl rand -hex 32"
-            )
+        check_token(token, f"{where}, line {number}")
         if any(hmac.compare_digest(token, other) for other in (*named.values(), reading)):
             raise CommandError(f"{where}, line {number}: another name has this token: give each its own")
         named[name] = token

@@ -13,9 +13,6 @@ if TYPE_CHECKING:
     from odradek.monitor.incidents.service import Incidents
     from odradek.monitor.incidents.webhook_file import Webhooks
 
-KEEP = "30d"
-"""For how long history and closed incidents are kept by default."""
-
 
 def check_webhooks(line: MonitorLine) -> Webhooks:
     """Returns the webhooks of the file; none without a file. Raises CommandError."""
@@ -31,15 +28,8 @@ def check_webhooks(line: MonitorLine) -> Webhooks:
         raise CommandError(f"--webhooks {error}") from None
 
 
-def open_incidents(line: MonitorLine, database: MonitorDatabase | None, webhooks: Webhooks) -> Incidents | None:
-    """Returns the incidents of a directory; None without --data. Raises CommandError."""
-    from odradek.cli.pipeline.history import span_ms
-
-    if database is None:
-        if line.keep is not None:
-            raise CommandError("--keep needs --data DIR: without it the monitor keeps neither history nor incidents")
-        return None
-    keep_ms = span_ms("--keep", line.keep or KEEP)
+def open_incidents(line: MonitorLine, database: MonitorDatabase, webhooks: Webhooks, keep_ms: int) -> Incidents:
+    """Returns the incidents of a directory. Raises CommandError."""
     from odradek.monitor.disk.database import StoreFailed
     from odradek.monitor.incidents.service import Incidents
 

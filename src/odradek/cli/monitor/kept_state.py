@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from odradek.cli.monitor.incidents import KEEP, open_incidents
+from odradek.cli.monitor.incidents import open_incidents
 from odradek.cli.pipeline.history import span_ms
 from odradek.cli.terminal import CommandError
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from odradek.monitor.incidents.webhook_file import Webhooks
     from odradek.monitor.offsets_reader import OffsetsTopicReader
 
-_KEEP_BYTES = "1g"
+_KEEP, _KEEP_BYTES = "30d", "1g"
 _LEAST_BYTES = 10 << 20
 
 
@@ -48,17 +48,18 @@ def open_kept(
 ) -> KeptState:
     """Opens the directory of --data; ``opened`` closes it. Raises CommandError."""
     database = _database(line)
-    if database is not None:
-        opened.callback(database.close)
-    incidents = open_incidents(line, database, webhooks)
     if database is None:
+        if line.keep is not None:
+            raise CommandError("--keep needs --data DIR: without it the monitor keeps neither history nor incidents")
         if line.keep_bytes is not None:
             raise CommandError("--keep-bytes needs --data DIR: without it the monitor keeps no history")
         return KeptState()
-    if incidents is not None:
-        opened.callback(incidents.close)
+    opened.callback(database.close)
+    keep_ms = span_ms("--keep", line.keep or _KEEP)
+    incidents = open_incidents(line, database, webhooks, keep_ms)
+    opened.callback(incidents.close)
     changes = _changes(database, config, allowed)
-    history = _history(line, database)
+    history = _history(line, database, keep_ms)
     opened.callback(history.close)
     return KeptState(incidents, changes, history)
 
@@ -86,13 +87,12 @@ def _changes(database: MonitorDatabase, config: ClientConfig, allowed: tuple[str
         raise CommandError(f"--data {error}") from None
 
 
-def _history(line: MonitorLine, database: MonitorDatabase) -> KeptHistory:
+def _history(line: MonitorLine, database: MonitorDatabase, keep_ms: int) -> KeptHistory:
     from odradek.text.units import size_bytes
 
     keep_bytes = size_bytes(line.keep_bytes or _KEEP_BYTES)
     if keep_bytes is None or keep_bytes < _LEAST_BYTES:
         raise CommandError(f"--keep-bytes {line.keep_bytes!r}: expected a size of at least 10m, such as 500m or 20g")
-    keep_ms = span_ms("--keep", line.keep or KEEP)
     from odradek.monitor.disk.upkeep import KeptHistory
 
     try:

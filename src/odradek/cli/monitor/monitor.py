@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from odradek.cli.environment import LOG_LEVEL
 from odradek.cli.monitor.changes import (
-    SHORTEST_TOKEN,
     allowed_changes,
     check_change_tokens,
+    check_token,
     read_change_tokens,
 )
 from odradek.cli.monitor.incidents import check_webhooks
@@ -27,7 +27,7 @@ from odradek.cli.terminal import CommandError, note
 from odradek.cli.termination import terminable
 from odradek.core.extras import command_of
 from odradek.monitor.choices import GRANULARITIES, SHORTEST_INTERVAL_MS, SOURCES
-from odradek.text.encodings import encoding_problem
+from odradek.text.encodings import text_of_file
 from odradek.text.log_lines import log_to_stderr
 
 if TYPE_CHECKING:
@@ -149,21 +149,13 @@ def parse_listen(text: str) -> tuple[str, int]:
 
 
 def read_token(path: Path | None) -> str:
-    """Returns the token in a file, without spaces around it; "" without a file. Raises CommandError."""
+    """Returns the token in a file, without spaces around it; "" without a file. Raises CommandError, ConfigError."""
     if path is None:
         return ""
-    try:
-        token = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else encoding_problem(error.object)
-        raise CommandError(f"--token-file {path}: {reason}") from None
+    token = text_of_file(path, "--token-file").strip()
     if re.search(r"\s", token):
         raise CommandError(f"--token-file {path}: a token has no spaces: make one with: openssl rand -hex 32")
-    if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable():
-        raise CommandError(
-            f"--token-file {path}: the token has fewer than {SHORTEST_TOKEN} characters or others than ASCII: "
-            "make one with: openssl rand -hex 32"
-        )
+    check_token(token, f"--token-file {path}")
     return token
 
 

@@ -29,7 +29,7 @@ from odradek.cli.zookeeper.scope import (
 )
 from odradek.cli.zookeeper.write_plan import WriteLine, carry_out, changes_of
 from odradek.core.counts import counted
-from odradek.text.encodings import encoding_problem
+from odradek.text.encodings import text_of_file
 from odradek.text.output_file import problem_of
 
 EXPORT_EPILOG = (
@@ -123,12 +123,7 @@ def import_file(line: ImportLine) -> None:
     """
     from odradek.zookeeper.export_file import parse_offsets
 
-    try:
-        text = line.file.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise CommandError(f"--file {line.file}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise CommandError(f"--file {line.file}: {encoding_problem(error.object)}") from None
+    text = text_of_file(line.file, "--file")
     offsets = parse_offsets(text, line.layout(), f"--file {line.file}")
     by_group: dict[str, dict[tuple[str, int], int]] = {}
     for one, offset in offsets.items():

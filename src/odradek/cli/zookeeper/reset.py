@@ -79,8 +79,8 @@ def reset(line: ZooKeeperResetLine) -> None:
     """
     (group,) = _only_group(group_names(named_groups(line)))
     given = targets_of(line)
-    kind = only_target(given, "zookeeper reset")
-    scenario = scenario_for(kind, given[kind])
+    target = only_target(given, "zookeeper reset")
+    scenario = scenario_for(target, given[target])
     check_partitions(line.topic, line.all_topics)
     parse_partitions(line.topic or [])
     asked = WriteLine(line.execute, line.undo_file, line.as_json, line.undo_command)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from odradek.client.admin.node_operations import at_each_broker
@@ -35,23 +35,26 @@ def _visible(name: str) -> str:
     return name if name == name.strip() else repr(name)
 
 
+async def groups_at(
+    cluster: Cluster, node: Node, states: Sequence[str] = (), types: Sequence[str] = ()
+) -> list[GroupListing]:
+    """Returns the groups that a broker coordinates; those with one of the states and types, if any are given."""
+    message = {"states_filter": states, "types_filter": types}
+    reply = await (await cluster.connection(node.node_id)).call(LIST_GROUPS, message)
+    if reply.error_code is not ErrorCode.none:
+        raise error_for(reply.error_code, f"groups of broker {node.node_id}")
+    return [
+        GroupListing(row.group_id, row.protocol_type, getattr(row, "group_state", ""), getattr(row, "group_type", ""))
+        for row in reply.groups
+    ]
+
+
 async def list_groups(cluster: Cluster, states: Iterable[str], types: Iterable[str]) -> list[GroupListing]:
     deadline = cluster.deadline()
-    message = {"states_filter": as_names(states, "states"), "types_filter": as_names(types, "types")}
-
-    async def at(node: Node) -> list[GroupListing]:
-        reply = await (await cluster.connection(node.node_id)).call(LIST_GROUPS, message)
-        if reply.error_code is not ErrorCode.none:
-            raise error_for(reply.error_code, f"groups of broker {node.node_id}")
-        return [
-            GroupListing(
-                row.group_id, row.protocol_type, getattr(row, "group_state", ""), getattr(row, "group_type", "")
-            )
-            for row in reply.groups
-        ]
+    wanted = as_names(states, "states"), as_names(types, "types")
 
     async def attempt() -> list[GroupListing]:
-        parts = await at_each_broker(cluster, "groups", at)
+        parts = await at_each_broker(cluster, "groups", lambda node: groups_at(cluster, node, *wanted))
         return sorted({row.group_id: row for part in parts for row in part}.values(), key=lambda row: row.group_id)
 
     return await cluster.retry("listing groups", attempt, deadline)
@@ -79,14 +82,14 @@ async def describe_group(cluster: Cluster, group_id: str) -> GroupDescription:
     async def call(connection: BrokerConnection) -> GroupDescription:
         node = await cluster.coordinator(group_id)
         if connection.supports(CONSUMER_GROUP_DESCRIBE):
-            reply = await connection.call(
+            described = await connection.call(
                 CONSUMER_GROUP_DESCRIBE, {"group_ids": [group_id], "include_authorized_operations": False}
             )
-            row = first_row(reply.groups, shown_group(group_id))
-            if row.error_code is ErrorCode.none:
-                return _kip848_group_description(row, node)
-            if row.error_code not in (ErrorCode.group_id_not_found, ErrorCode.unsupported_version):
-                raise error_for(row.error_code, shown_group(group_id))
+            new = first_row(described.groups, shown_group(group_id))
+            if new.error_code is ErrorCode.none:
+                return _kip848_group_description(new, node)
+            if new.error_code not in (ErrorCode.group_id_not_found, ErrorCode.unsupported_version):
+                raise error_for(new.error_code, shown_group(group_id))
         reply = await connection.call(DESCRIBE_GROUPS, {"groups": [group_id], "include_authorized_operations": False})
         row = first_row(reply.groups, shown_group(group_id))
         if row.error_code is ErrorCode.group_id_not_found or row.group_state == "Dead":

@@ -16,10 +16,7 @@ from odradek.core.ids import TopicPartition
 from odradek.wire.api_keys import DESCRIBE_TOPIC_PARTITIONS, ELECT_LEADERS
 
 if TYPE_CHECKING:
-    from kio.schema.describe_topic_partitions.v0.response import (
-        DescribeTopicPartitionsResponse,
-        DescribeTopicPartitionsResponsePartition,
-    )
+    from kio.schema.describe_topic_partitions.v0.response import DescribeTopicPartitionsResponsePartition
 
     from odradek.net.connection import BrokerConnection
 
@@ -98,7 +95,7 @@ async def with_eligible(cluster: Cluster, topics: Mapping[str, TopicDescription]
             first = next(iter(left))
             cursor = {"topic_name": first, "partition_index": len(found[first])} if found[first] else None
             asked = {"topics": [{"name": name} for name in left], "response_partition_limit": PAGE, "cursor": cursor}
-            reply: DescribeTopicPartitionsResponse = await connection.call(DESCRIBE_TOPIC_PARTITIONS, asked)
+            reply = await connection.call(DESCRIBE_TOPIC_PARTITIONS, asked)
             for topic in reply.topics:
                 if topic.error_code is not ErrorCode.none:
                     raise error_for(topic.error_code, f"topic {topic.name}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from odradek.client.cluster import Cluster
 from odradek.client.errors import BrokerUnreachable, error_for
@@ -15,6 +15,9 @@ from odradek.wire.api_keys import DESCRIBE_CLUSTER, DESCRIBE_QUORUM, UNREGISTER_
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
+
+    from kio.schema.describe_cluster.v2.response import DescribeClusterResponse
+    from kio.schema.describe_quorum.v2.response import DescribeQuorumResponse, PartitionData
 
     from odradek.client.model import Node
 
@@ -93,7 +96,7 @@ async def unregister_broker(cluster: Cluster, broker_id: int) -> None:
     await cluster.retry(f"unregistering broker {broker_id}", attempt, deadline)
 
 
-def _controllers(quorum: Any) -> dict[int, tuple[str, int]]:
+def _controllers(quorum: DescribeQuorumResponse) -> dict[int, tuple[str, int]]:
     """Returns the addresses of the controllers. Versions before 2 have none."""
     return {
         node.node_id: (listener.host, listener.port)
@@ -103,8 +106,9 @@ def _controllers(quorum: Any) -> dict[int, tuple[str, int]]:
 
 
 def _nodes(
-    described: Any, log: Any, controllers: Mapping[int, tuple[str, int]], leaders: Mapping[int, int]
-) -> list[NodeDescription]:
+    described: DescribeClusterResponse, log: PartitionData, controllers: Mapping[int, tuple[str, int]],
+    leaders: Mapping[int, int],
+) -> list[NodeDescription]:  # fmt: skip
     ends = {one.replica_id: one.log_end_offset for one in (*log.observers, *log.current_voters)}
     end = ends.get(log.leader_id, -1)
     brokers = {one.broker_id: one for one in described.brokers}

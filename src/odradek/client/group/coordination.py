@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING
 
 from odradek.client.cluster import Cluster, Deadline, worth_retrying
 from odradek.client.errors import OffsetStoreUnreachable
@@ -31,6 +31,11 @@ from odradek.core.ids import TopicPartition
 from odradek.net.connection import BrokerConnection
 from odradek.net.node_connections import NodeConnections
 from odradek.wire.api_keys import OFFSET_COMMIT
+
+if TYPE_CHECKING:
+    from kio.schema.offset_commit.v9.response import OffsetCommitResponse
+
+    from odradek.wire.api_keys import ApiKey
 
 logger = logging.getLogger("odradek.consumer")
 LEAVE_TIMEOUT_MS = 5_000
@@ -236,7 +241,7 @@ class Coordination(ABC):
 
     # --- leaving ----------------------------------------------------------------------------------------------
 
-    async def _send_leave_request(self, api_key: int, request: Mapping[str, object]) -> None:
+    async def _send_leave_request(self, api_key: ApiKey[object], request: Mapping[str, object]) -> None:
         """Sends a request to leave; waits for its reply, at most ``LEAVE_TIMEOUT_MS``."""
         try:
             connection = await self._coordinator()
@@ -345,7 +350,7 @@ class Coordination(ABC):
         if begun is not None:
             assert begun.reply is not None
             connection = begun.connection
-            reply = connection.decoded(OFFSET_COMMIT, begun.version, await begun.reply)
+            reply: OffsetCommitResponse | None = connection.decoded(OFFSET_COMMIT, begun.version, await begun.reply)
         else:
             async with self._order:  # keeps the order of the calls while one call looks up the coordinator
                 connection = await self._coordinator()
@@ -364,7 +369,9 @@ class Coordination(ABC):
                 self._on_commit_refused(sent_as, failure.code)
             raise failure
 
-    async def _reply_to_commit(self, connection: BrokerConnection, offsets: Offsets, sent_as: Identity) -> Any:
+    async def _reply_to_commit(
+        self, connection: BrokerConnection, offsets: Offsets, sent_as: Identity
+    ) -> OffsetCommitResponse | None:
         """Sends a commit at once. Returns its reply, or None if all offsets are stored and no store needs them."""
         version = connection.version(OFFSET_COMMIT, NAMES_CEILING)
         if self.storage.store is None and (packed := self.direct.packed(offsets, sent_as, version)) is not None:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.batches.encode import Headers, seal_records
 from odradek.batches.header import HEADER_BYTES
@@ -42,6 +43,20 @@ _REFUSED = frozenset(
 
 OnDelivery = Callable[[int, int, Exception | None], None]
 """Called with the first record's offset (-1 if unknown), the number of records, and an error or None."""
+
+
+class DeliveredBatch(NamedTuple):
+    """The part of a reply that says that a batch is in the log. Brokers do not reply under acks=0: there it has no
+    offset."""
+
+    base_offset: int = -1
+    error_code: ErrorCode = ErrorCode.none
+
+
+if TYPE_CHECKING:
+    from kio.schema.produce.v12.response import PartitionProduceResponse
+
+    BatchReply = PartitionProduceResponse | DeliveredBatch
 
 
 @dataclass(slots=True, eq=False)

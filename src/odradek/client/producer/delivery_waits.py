@@ -11,23 +11,14 @@ from __future__ import annotations
 import asyncio
 import time
 from concurrent.futures import Future
-from typing import NamedTuple
 
-from odradek.client.producer.accumulator import ProducerBatch
+from odradek.client.producer.accumulator import DeliveredBatch, ProducerBatch
 from odradek.client.producer.engine import DeliveryFailed, ProducerEngine
-from odradek.core.errors import ErrorCode
 from odradek.core.ids import TopicPartition
 from odradek.net.connection import BrokerConnection
 from odradek.net.direct_exchange import PATIENCE_S, IoOwner
 from odradek.net.produce_exchange import FLEXIBLE_FROM, SingleBatch
 from odradek.wire.api_keys import PRODUCE
-
-
-class _Appended(NamedTuple):
-    """The part of a reply that says that a batch is in the log."""
-
-    base_offset: int
-    error_code: ErrorCode = ErrorCode.none
 
 
 class DeliveryWaits:
@@ -161,7 +152,7 @@ class DeliveryWaits:
             if offset is None:
                 return False
             engine.direct_deliveries += 1
-            engine.settle(batch, _Appended(offset), None)
+            engine.settle(batch, DeliveredBatch(offset), None)
             return True
 
         def unanswered(reply: asyncio.Future[memoryview]) -> None:

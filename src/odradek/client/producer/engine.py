@@ -25,6 +25,7 @@ from odradek.client.model import Node
 from odradek.client.producer.accumulator import (
     CONCURRENT_BACKOFF_MS,
     MAX_REQUEST_BYTES,
+    DeliveredBatch,
     OnDelivery,
     PartitionQueue,
     ProducerBatch,
@@ -42,6 +43,9 @@ from odradek.wire.api_keys import INIT_PRODUCER_ID, PRODUCE
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from kio.schema.produce.v12.response import ProduceResponse
+
+    from odradek.client.producer.accumulator import BatchReply
 
 # Later versions of Produce have topic ids instead of names.
 PRODUCE_NAMES_CEILING = 12
@@ -52,14 +56,7 @@ _IDLE_LOOKS = 10
 """So many looks for records follow the last direct delivery."""
 
 
-class _NoReply(NamedTuple):
-    """The result of a batch under acks=0, to which brokers do not reply."""
-
-    error_code: ErrorCode = ErrorCode.none
-    base_offset: int = -1
-
-
-_UNANSWERED = _NoReply()
+_UNANSWERED = DeliveredBatch()
 _TOO_FEW = "fewer replicas than min.insync.replicas are in sync: start the brokers that are down"
 _WHY: dict[ErrorCode | None, str] = {
     ErrorCode.not_enough_replicas: _TOO_FEW,
@@ -389,7 +386,7 @@ class ProducerEngine:
         }
         connection: BrokerConnection | None = None
 
-        async def ask() -> Any:
+        async def ask() -> ProduceResponse | None:
             nonlocal connection
             connection = await self.cluster.connection(leader)
             if self.producer_config.required_acks == 0:
@@ -408,9 +405,9 @@ class ProducerEngine:
         """Returns the bytes of a batch."""
         return batch.seal(self._codec, self.producer_id, self._attributes)
 
-    async def _settle_all(self, batches: list[ProducerBatch], reply: Awaitable[Any]) -> None:
+    async def _settle_all(self, batches: list[ProducerBatch], reply: Awaitable[ProduceResponse | None]) -> None:
         """Settles the batches of one request by its reply, which is None under acks=0."""
-        outcome: dict[TopicPartition, Any] = {}
+        outcome: dict[TopicPartition, BatchReply] = {}
         moved: set[TopicPartition] = set()
         failure: Exception | None = None
         try:
@@ -452,7 +449,7 @@ class ProducerEngine:
     ) -> None:
         """Settles a batch that a caller has sent, and whose reply the loop reads."""
 
-        async def read() -> Any:
+        async def read() -> ProduceResponse:
             return connection.decoded(PRODUCE, version, await reply)
 
         batch.is_with_caller = False
@@ -473,9 +470,9 @@ class ProducerEngine:
         self._requests.add(task)
         task.add_done_callback(self._requests.discard)
 
-    def _take_leaders(self, outcome: Mapping[TopicPartition, Any], reply: Any) -> set[TopicPartition]:
+    def _take_leaders(self, rows: Mapping[TopicPartition, BatchReply], reply: ProduceResponse) -> set[TopicPartition]:
         """Takes over the leaders that a reply names. Returns the partitions that have a newer leader by it."""
-        refused = {tp: getattr(row, "current_leader", None) for tp, row in outcome.items()
+        refused = {tp: getattr(row, "current_leader", None) for tp, row in rows.items()
                    if row.error_code in NAMES_LEADER}  # fmt: skip
         leaders = {tp: (one.leader_id, one.leader_epoch) for tp, one in refused.items() if one is not None}
         ends = getattr(reply, "node_endpoints", None) or ()
@@ -492,7 +489,9 @@ class ProducerEngine:
         self._unanswered[leader] = connection
         await connection.post(PRODUCE, connection.version(PRODUCE, PRODUCE_NAMES_CEILING), message)
 
-    def settle(self, batch: ProducerBatch, row: Any, failure: Exception | None, *, is_moved: bool = False) -> None:
+    def settle(
+        self, batch: ProducerBatch, row: BatchReply | None, failure: Exception | None, *, is_moved: bool = False
+    ) -> None:
         """``is_moved``: the reply names a newer leader, which is asked at once."""
         code = row.error_code if row is not None else None
         with self.lock:
@@ -501,7 +500,7 @@ class ProducerEngine:
                 return  # its caller has settled it before a signal came
             if code in (ErrorCode.none, ErrorCode.duplicate_sequence_number):
                 queue.remove_answered(batch, appended=True)
-                offset, error = (row.base_offset if code is ErrorCode.none else -1), None
+                offset, error = (row.base_offset if row is not None and code is ErrorCode.none else -1), None
             else:
                 error = failure or error_for(
                     code if code is not None else ErrorCode.network_exception,

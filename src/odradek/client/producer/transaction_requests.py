@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import ConsumerGroupMetadata, OffsetAndMetadata, ProducerIdentity, TopicPartition
@@ -15,6 +15,9 @@ from odradek.wire.api_keys import (
     TXN_OFFSET_COMMIT,
 )
 
+if TYPE_CHECKING:
+    from odradek.wire.api_keys import ApiKey
+
 # Later versions of AddPartitionsToTxn have several transactions in a request; only brokers send them.
 ADD_PARTITIONS_CEILING = 3
 # Version 6 of InitProducerId is for two-phase commits (KIP-939).
@@ -25,7 +28,7 @@ class TransactionRequest(NamedTuple):
     """A request of a transaction. ``text`` is the beginning of error messages. ``group_id``: the request goes to this
     group's coordinator."""
 
-    api_key: int
+    api_key: ApiKey[object]
     message: Mapping[str, object]
     ceiling: int
     text: str

@@ -13,12 +13,12 @@ Where these rules allow several plans, the result is that of Apache Kafka 4.3, w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from odradek.core.effects import result_of
-from odradek.core.ids import java_string_hash
+from odradek.core.ids import hash_order, java_string_hash
 from odradek.core.pace import Pace
 
 UNIFORM, RANGE = "uniform", "range"
@@ -26,8 +26,6 @@ ASSIGNORS = (UNIFORM, RANGE)
 
 Partitions = Mapping[bytes, frozenset[int]]
 """Topic id (16 bytes) to partitions."""
-
-Key = TypeVar("Key", bound=Hashable)
 
 _MAX_ROUNDS = 16
 
@@ -81,27 +79,6 @@ def members_order(member_ids: Iterable[str], pace: Pace) -> Generator[None, None
         if pace.spend(2):
             yield
     return hash_order(hashes, hashes.__getitem__)
-
-
-# --- Java's order ------------------------------------------------------------------------------------------------
-
-
-def hash_order(keys: Iterable[Key], hash_of: Callable[[Key], int], capacity: int | None = None) -> list[Key]:
-    """Returns the keys in the order of a ``java.util.HashMap`` or ``HashSet`` that got them in the given order.
-
-    ``capacity``: the size of its hash table; None: the size that the table has after these keys."""
-    listed = list(keys)
-    if capacity is None:
-        capacity = 16
-        while len(listed) > capacity * 3 // 4:
-            capacity *= 2
-    mask = capacity - 1
-
-    def bucket(key: Key) -> int:
-        value = hash_of(key) & 0xFFFFFFFF
-        return (value ^ value >> 16) & mask
-
-    return sorted(listed, key=bucket)
 
 
 @lru_cache(maxsize=10_000)

@@ -27,10 +27,10 @@ from typing import NamedTuple, Protocol
 from odradek.codecs.schemas import Fields
 from odradek.core.effects import SimpleRecord, result_of
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.ids import LEAVE_EPOCH, java_string_hash
+from odradek.core.ids import LEAVE_EPOCH, hash_order, java_string_hash
 from odradek.core.pace import Pace
 from odradek.groups.kip848 import records
-from odradek.groups.kip848.assignors import ASSIGNORS, hash_order
+from odradek.groups.kip848.assignors import ASSIGNORS
 from odradek.groups.kip848.member import ClassicMemberMetadata, Kip848Member, Owned, Partitions, ResolvedPattern
 from odradek.groups.kip848.metadata_hash import TopicFacts, group_hash_in_steps
 

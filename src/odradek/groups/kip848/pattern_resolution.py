@@ -7,10 +7,10 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 
 from odradek.core.effects import ResultParts, SetTimer, Work, result_of
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.ids import java_string_hash
+from odradek.core.ids import hash_order, java_string_hash
 from odradek.core.pace import Pace
 from odradek.groups.config import GroupConfig
-from odradek.groups.kip848 import assignors, records, regex
+from odradek.groups.kip848 import records, regex
 from odradek.groups.kip848.group import GroupCatalog, Kip848Group, MemberChange
 from odradek.groups.kip848.member import ResolvedPattern
 from odradek.groups.kip848.timers import PATTERNS
@@ -147,7 +147,7 @@ class PatternResolution:
         subscriptions = group.subscriptions.copy()
         is_new_epoch = False
         limit = self.batch_bytes() - _RECORD_OVERHEAD_BYTES
-        for pattern in assignors.hash_order(topics_of, java_string_hash):
+        for pattern in hash_order(topics_of, java_string_hash):
             if pattern not in group.subscriptions.patterns:
                 continue  # no member has the pattern any more
             topics = topics_of[pattern]

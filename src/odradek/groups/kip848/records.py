@@ -9,9 +9,10 @@ from typing import Any
 
 from odradek.codecs.schemas import RECORD_TYPES, Fields, PackedArray, Uuid, encode_key, encode_value
 from odradek.core.effects import SimpleRecord
+from odradek.core.ids import hash_order
 from odradek.core.pace import Pace
 from odradek.core.varints import uvarint
-from odradek.groups.kip848.assignors import hash_order, uuid_hash
+from odradek.groups.kip848.assignors import uuid_hash
 from odradek.groups.kip848.member import (
     ClassicMemberMetadata,
     Kip848Member,

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 
 from odradek.core.errors import StorageError
 from odradek.history.records.columns import PLAIN_SCHEMA, TIME
+from odradek.text.output_file import sync_directory
 
 RECORDS, ENDS = "records", "ends"
 FOLDER = "history"
@@ -117,7 +118,7 @@ class HistoryFolder:
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
-        self._sync()
+        sync_directory(self.directory)
         return HistoryFile(path, kind, number, level, notes, table.num_rows, path.stat().st_size)
 
     def remove(self, names: Iterable[str]) -> None:
@@ -136,13 +137,6 @@ class HistoryFolder:
             unreadable = set(self.unreadable)
             names = {path.name for path in self.directory.glob(f"{kind}-*.parquet") if _NAME.fullmatch(path.name)}
             self.remove(names - counted - unreadable)
-
-    def _sync(self) -> None:
-        opened = os.open(self.directory, os.O_RDONLY)
-        try:
-            os.fsync(opened)
-        finally:
-            os.close(opened)
 
 
 def raise_bounds(below: dict[int, int], more: Mapping[int, int]) -> None:

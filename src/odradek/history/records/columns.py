@@ -34,9 +34,7 @@ def _without_times(kind: pa.DataType) -> pa.DataType:
 
 UNKNOWN = "unknown"
 OFFSET_COMMIT = "offset_commit"
-GROUP_METADATA = "group_metadata"
-CONSUMER_GROUP_METADATA = "consumer_group_metadata"
-MEMBER_METADATA = "consumer_group_member_metadata"
+
 
 KINDS = [
     *dict.fromkeys(OFFSET_COMMIT if number in (0, 1) else kind.name for number, kind in sorted(RECORD_TYPES.items())),

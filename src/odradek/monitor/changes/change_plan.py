@@ -10,6 +10,7 @@ from uuid import UUID
 from odradek.core.ids import TopicPartition
 from odradek.lag import reset_csv
 from odradek.lag.reset import RESETTABLE, PartitionBounds
+from odradek.lag.reset_targets import ResetTarget
 from odradek.monitor.changes.change import (
     ChangeKind,
     ChangeRow,
@@ -21,9 +22,6 @@ from odradek.monitor.changes.change import (
     row_of_json,
 )
 from odradek.monitor.changes.reset_request import ResetRequest
-
-_KEEPS_OUTSIDE = ("to-current",)
-"""Targets that keep a committed offset although it is outside of the log, as Kafka's tool does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +101,7 @@ def obstacles(plan: ChangePlan, facts: ClusterFacts) -> list[str]:
             found.append(f"topic {name} was deleted")
         elif facts.topic_ids[name] != topic_id:
             found.append(f"topic {name} was deleted and created again")
-    if plan.kind is ChangeKind.RESET and plan.request is not None and plan.request.target not in _KEEPS_OUTSIDE:
+    if plan.kind is ChangeKind.RESET and plan.request is not None and not plan.request.target.keeps_outside:
         found += _outside(plan, facts.bounds)
     return found
 
@@ -138,7 +136,7 @@ def request_of_json(value: Sequence[Any] | None) -> ResetRequest | None:
     if value is None:
         return None
     target, wanted, topics, csv, mark = value
-    return ResetRequest(target, wanted, tuple(topics), csv, mark)
+    return ResetRequest(ResetTarget(target), wanted, tuple(topics), csv, mark)
 
 
 def plan_of_json(value: Mapping[str, Any]) -> ChangePlan:

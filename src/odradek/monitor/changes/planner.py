@@ -12,6 +12,7 @@ from odradek.core.counts import counted
 from odradek.core.ids import TopicPartition
 from odradek.lag import reset as resets
 from odradek.lag.describe import group_description
+from odradek.lag.reset_targets import ResetTarget
 from odradek.monitor.changes.change import ChangeKind, ChangeOutcome, ChangeRow, Commits, MonitorChange, undo_commits
 from odradek.monitor.changes.change_plan import ChangePlan, ClusterFacts
 from odradek.monitor.changes.reset_request import ResetRequest, partitions_of, scenario_of
@@ -37,16 +38,16 @@ class ChangePlanner:
         scenario, notes = scenario_of(request, group, self._now_ms())
         topics, single = partitions_of(request.topics)
         commits = admin.group_commits(group)
-        if request.target == "shift-by" and request.topics:
+        if request.target is ResetTarget.SHIFT_BY and request.topics:
             single, left_out = self._with_commits(admin, commits, topics, single)
             topics, notes = [], (*notes, *left_out)
         try:
             made = resets.plan(
                 admin, group, scenario, topics=topics, partitions=single,
-                all_topics=not request.topics and request.target != "from-file",
+                all_topics=not request.topics and request.target is not ResetTarget.FROM_FILE,
             )  # fmt: skip
         except UnknownTopic as error:
-            field = "csv" if request.target == "from-file" else "topics"
+            field = "csv" if request.target is ResetTarget.FROM_FILE else "topics"
             raise RequestRefused(field, f"{field}: {error.message}") from None
         if made.state == DEAD:
             raise GroupIdNotFound(f"group {group} does not exist", group)
@@ -58,7 +59,7 @@ class ChangePlanner:
             )
             for row in made.rows
         )  # fmt: skip
-        if made.left_out and request.target != "from-file":
+        if made.left_out and request.target is not ResetTarget.FROM_FILE:
             notes = (*notes, f"Left out, because their commit is below 0: {_named(made.left_out)}.")
         if made.is_of_query and not request.mark:
             notes = (*notes, _OF_QUERY)
@@ -107,7 +108,7 @@ class ChangePlanner:
         # The scenario that keeps offsets outside of the log: the snapshot comes back as it was.
         moves = {
             TopicPartition(row.topic, row.partition): row.distance
-            for row in resets.rows(resets.Scenario("to-current"), back, committed, logs)
+            for row in resets.rows(resets.Scenario(ResetTarget.TO_CURRENT), back, committed, logs)
         }
         rows = tuple(ChangeRow(*tp, commits.get(tp), wanted[tp], moves.get(tp)) for tp in places)
         below = [tp for tp, offset in back.items() if offset < logs[tp].start]

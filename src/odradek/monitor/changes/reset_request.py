@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from odradek.core.counts import counted
 from odradek.core.errors import ConfigError
-from odradek.core.ids import LAST_MS, TopicPartition, read_partitions
+from odradek.core.ids import TopicPartition, read_partitions
 from odradek.lag import reset_csv
 from odradek.lag.reset import Scenario, scenario_for
-from odradek.monitor.choices import MOST_BULK_GROUPS, TARGETS, RequestRefused
+from odradek.lag.reset_targets import ResetTarget
+from odradek.monitor.choices import MOST_BULK_GROUPS, RequestRefused
 
 CSV_NAME = "CSV"
-_NUMBERS = ("to-offset", "shift-by")
-_TIMES = ("to-datetime", "by-duration")
-_OPTION = re.compile(r"^--[a-z-]+:? ?")
-_EXAMPLES = {"to-offset": "1000", "shift-by": "-100", "to-datetime": "2026-01-31T12:00:00", "by-duration": "2h"}
 
 
 class ResetRequest(NamedTuple):
-    """``target``: a key of ``TARGETS``. ``value``: its value, for those that have one. ``topics``: whole ones, or
-    partitions as ``TOPIC:0,1``; none: all partitions with a committed offset. ``csv``: the rows of ``from-file``,
-    which have the partitions. ``mark``: a Spark query of the group follows the reset."""
+    """``value``: that of the target, if it takes one. ``topics``: whole ones, or partitions as ``TOPIC:0,1``; none: all
+    partitions with a committed offset. ``csv``: the rows of ``from-file``, which have the partitions. ``mark``: a Spark
+    query of the group follows the reset."""
 
-    target: str
+    target: ResetTarget
     value: str = ""
     topics: tuple[str, ...] = ()
     csv: str = ""
@@ -42,20 +38,17 @@ def request_of(values: Mapping[str, Any]) -> ResetRequest:
     for field, kind in (("target", str), ("value", str), ("csv", str), ("mark", bool)):
         if not isinstance(values.get(field, kind()), kind):
             raise RequestRefused(field, f"{field}: expected {'true or false' if kind is bool else 'a text'}")
-    target = values.get("target", "")
-    if target not in TARGETS:
-        raise RequestRefused("target", f"target: expected {', '.join(TARGETS)}, not {target!r}")
+    try:
+        target = ResetTarget(given := values.get("target", ""))
+    except ValueError:
+        raise RequestRefused("target", f"target: expected {', '.join(ResetTarget)}, not {given!r}") from None
     value, topics = str(values.get("value", "")).strip(), topics_of(values.get("topics", []))
-    if target in _EXAMPLES and not value:
-        raise RequestRefused("value", f"value: {target} needs one, for example {_EXAMPLES[target]}")
-    if target not in _EXAMPLES and value:
-        raise RequestRefused("value", f"value: {target} takes none, not {value!r}")
-    csv = values.get("csv", "")
-    if target == "from-file" and topics:
+    csv, is_file = values.get("csv", ""), target is ResetTarget.FROM_FILE
+    if is_file and topics:
         raise RequestRefused("topics", "topics: the CSV has the partitions: leave topics out")
-    if target != "from-file" and csv.strip():
+    if not is_file and csv.strip():
         raise RequestRefused("csv", f"csv: {target} takes none: choose from-file")
-    return ResetRequest(target, value, topics, csv if target == "from-file" else "", values.get("mark", False))
+    return ResetRequest(target, value, topics, csv if is_file else "", values.get("mark", False))
 
 
 def topics_of(value: object) -> tuple[str, ...]:
@@ -77,17 +70,12 @@ def partitions_of(topics: tuple[str, ...]) -> tuple[list[str], list[TopicPartiti
 def scenario_of(request: ResetRequest, group: str, now_ms: int) -> tuple[Scenario, tuple[str, ...]]:
     """Returns the scenario of a request, and notes about it. Raises RequestRefused."""
     try:
-        if request.target == "from-file":
-            return _from_csv(request.csv, group)
-        if request.target in _NUMBERS:
-            digits = request.value.removeprefix("-")
-            if not (digits.isascii() and digits.isdigit() and int(digits) <= LAST_MS):
-                raise RequestRefused("value", f"value: {request.target} needs a whole number, not {request.value!r}")
-            return scenario_for(request.target, int(request.value), now_ms), ()
         scenario = scenario_for(request.target, request.value, now_ms)
     except ConfigError as error:
-        raise _refusal("value", error) from None
-    if request.target in _TIMES and scenario.value > now_ms:
+        raise RequestRefused("value", f"value: {error}") from None
+    if request.target is ResetTarget.FROM_FILE:
+        return _from_csv(request.csv, group)
+    if scenario.kind.is_time and scenario.value > now_ms:
         return scenario, ("The time is in the future: no record is at or after it.",)
     return scenario, ()
 
@@ -109,7 +97,7 @@ def _check_count(count: int) -> None:
 def divided(request: ResetRequest, groups: Sequence[str]) -> tuple[dict[str, ResetRequest], tuple[str, ...]]:
     """Returns the request of each group, and notes. Each gets its rows of a CSV; without groups, those of the CSV are
     meant. Raises RequestRefused."""
-    if request.target != "from-file":
+    if request.target is not ResetTarget.FROM_FILE:
         if not groups:
             raise RequestRefused("groups", "groups: name at least one")
         return dict.fromkeys(groups, request), ()
@@ -128,12 +116,7 @@ def _rows_of(csv: str, groups: Sequence[str]) -> dict[str, dict[TopicPartition, 
     try:
         return reset_csv.parse(csv.removeprefix("\ufeff"), groups, CSV_NAME)
     except ConfigError as error:
-        raise _refusal("csv", error) from None
-
-
-def _refusal(field: str, error: ConfigError) -> RequestRefused:
-    """Returns an error of the planner without the names of options of the command line."""
-    return RequestRefused(field, f"{field}: {_OPTION.sub('', str(error)).replace(' --', ' ')}")
+        raise RequestRefused("csv", f"csv: {error}") from None
 
 
 def _few(names: Sequence[str]) -> str:
@@ -146,4 +129,4 @@ def _from_csv(text: str, group: str) -> tuple[Scenario, tuple[str, ...]]:
     if group not in offsets:
         raise RequestRefused("csv", f"csv: it has no row for this group; its groups: {', '.join(others[:5])}")
     notes = (f"The rows of {counted(len(others), 'other group')} are left out: {', '.join(others[:5])}.",)
-    return Scenario("from-file", offsets={group: offsets[group]}), notes if others else ()
+    return Scenario(ResetTarget.FROM_FILE, offsets={group: offsets[group]}), notes if others else ()

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 MOST_BODY_BYTES = 16 << 20
 CSV_TYPE = "text/csv; charset=utf-8"
-READ_ONLY = "this monitor changes nothing: start it with --allow reset --data DIR"
 CHANGE_PARAMETERS = ("group", "limit")
 _CODES = {"done": 200, "failed": 502, "partial": 502, "unknown": 504}
 """The code of a reply about a change that was carried out, by its outcome."""
@@ -40,7 +39,7 @@ _RESET_FIELDS = ("csv", "mark", "target", "topics", "value")
 
 
 class BodyTooLong(OdradekError):
-    """A request whose body is longer than ``MOST_BODY_BYTES``."""
+    """A request whose body is too long."""
 
 
 def identity_of(request: Request) -> ClientIdentity:
@@ -54,6 +53,13 @@ def check_identity(identity: ClientIdentity) -> None:
         raise ChangeForbidden("this token may only read: send one of --change-token-file")
 
 
+def present(changes: Changes | None) -> Changes:
+    """Returns the changes. Raises ChangeForbidden on a monitor that changes nothing."""
+    if changes is None:
+        raise ChangeForbidden("this monitor changes nothing: start it with --allow reset --data DIR")
+    return changes
+
+
 def check_known(reader: OffsetsTopicReader, *groups: str) -> None:
     """Raises GroupIdNotFound for a group that the monitor does not know. So a slip in a name creates no group, and no
     request to find a coordinator creates the offsets topic."""
@@ -64,13 +70,13 @@ def check_known(reader: OffsetsTopicReader, *groups: str) -> None:
             raise GroupIdNotFound(f"the monitor knows no group {group!r}{nearest(group, known)}", group)
 
 
-async def body_of(request: Request) -> bytes:
+async def body_of(request: Request, most: int = MOST_BODY_BYTES) -> bytes:
     """Reads the body of a request. Raises BodyTooLong."""
     body = bytearray()
     async for part in request.stream():
         body += part
-        if len(body) > MOST_BODY_BYTES:
-            raise BodyTooLong(f"the body is longer than {MOST_BODY_BYTES:,} bytes")
+        if len(body) > most:
+            raise BodyTooLong(f"the body is longer than {most:,} bytes")
     return bytes(body)
 
 
@@ -173,7 +179,7 @@ class ChangeApi:
 
     def _get(self, call: Callable[[Changes, Request], Response]) -> Callable[[Request], Response]:
         def endpoint(request: Request) -> Response:
-            return _replied(lambda: call(self._present(), request))
+            return _replied(lambda: call(present(self._changes), request))
 
         return endpoint
 
@@ -189,16 +195,11 @@ class ChangeApi:
         return endpoint
 
     def _changed(self, call: Callable[[Changes, Request, Json], Response], request: Request, body: bytes) -> Response:
-        changes, identity = self._present(), identity_of(request)
+        changes, identity = present(self._changes), identity_of(request)
         check_identity(identity)
         if identity.by_cookie:
             raise ChangeForbidden("a change by this path needs the token as Authorization: Bearer …")
         return call(changes, request, _json(request, body))
-
-    def _present(self) -> Changes:
-        if self._changes is None:
-            raise ChangeForbidden(READ_ONLY)
-        return self._changes
 
 
 def _replied(call: Callable[[], Response]) -> Response:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from odradek.monitor.choices import MOST_BULK_GROUPS, MOST_GROUPS, SORTS, TARGETS
+from odradek.lag.reset_targets import ResetTarget
+from odradek.monitor.choices import MOST_BULK_GROUPS, MOST_GROUPS, SORTS
 
 Schema = dict[str, Any]
 
@@ -38,7 +39,7 @@ _COMMITS = {
     for suffix, kind in (("", NUMBER), ("_leader_epoch", NUMBER), ("_metadata", TEXT))
 }
 _OF_RESET: Schema = {
-    "target": {"enum": list(TARGETS)},
+    "target": {"enum": list(map(str, ResetTarget))},
     "value": TEXT | {"description": "of to-offset, shift-by, to-datetime and by-duration"},
     "topics": _list(TEXT) | {"description": "orders or orders:0,1; none: all partitions with an offset"},
     "csv": TEXT | {"description": "of from-file: rows topic,partition,offset"},

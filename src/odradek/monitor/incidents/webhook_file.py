@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from odradek.core.errors import OdradekError
+from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.extras import extra_in_errors
 from odradek.monitor.incidents.announcements import HookRule, IncidentEvent
 from odradek.monitor.incidents.bodies import BODIES, Message, Render
 from odradek.monitor.incidents.incident import KINDS, Incident, Severity
 from odradek.monitor.incidents.signature import Signer, secret_of
-from odradek.text.encodings import encoding_problem
+from odradek.text.encodings import text_of_file
 from odradek.text.similar_names import nearest
 from odradek.text.units import span_ms
 
@@ -81,11 +81,9 @@ class Webhooks:
 def read_webhooks(path: Path) -> Webhooks:
     """Returns the webhooks of a file. Raises WebhooksRefused."""
     try:
-        content = tomllib.loads(path.read_bytes().decode("utf-8-sig"))
-    except OSError as error:
-        raise WebhooksRefused(f"{path}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise WebhooksRefused(f"{path}: {encoding_problem(error.object)}") from None
+        content = tomllib.loads(text_of_file(path))
+    except ConfigError as error:
+        raise WebhooksRefused(str(error)) from None
     except tomllib.TOMLDecodeError as error:
         raise WebhooksRefused(f"{path}: no TOML: {error}") from None
     _check_names(f"{path}", content, _TOP)
@@ -208,11 +206,9 @@ class _Table:
             return None
         path = self._directory / self.text(key, None, "the path of a file")
         try:
-            return path.read_bytes().decode("utf-8-sig")
-        except OSError as error:
-            raise WebhooksRefused(f"{self._place}: {key} {path}: {error.strerror}") from None
-        except UnicodeDecodeError as error:
-            raise WebhooksRefused(f"{self._place}: {key} {path}: {encoding_problem(error.object)}") from None
+            return text_of_file(path, f"{self._place}: {key}")
+        except ConfigError as error:
+            raise WebhooksRefused(str(error)) from None
 
 
 def _webhook(path: Path, number: int, content: Mapping[str, Any]) -> Webhook:

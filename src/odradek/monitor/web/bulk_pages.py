@@ -14,8 +14,9 @@ with extra_in_errors(__name__):
     from starlette.responses import RedirectResponse, Response
     from starlette.routing import Route
 
+from odradek.lag.reset_targets import ResetTarget
 from odradek.monitor.changes.reset_request import divided, groups_of, request_of
-from odradek.monitor.choices import MOST_BULK_GROUPS, TARGETS, RequestRefused
+from odradek.monitor.choices import MOST_BULK_GROUPS, RequestRefused
 from odradek.monitor.http.change_api import check_known
 from odradek.monitor.http.json_api import Json, groups_page
 from odradek.monitor.web.change_endpoints import ChangeEndpoints
@@ -61,7 +62,7 @@ class BulkPages:
             return RedirectResponse(link(_CHOICE, search=query.get("search")), 303)
         target = query.get("target", "")
         given = {"target": target, f"value-{target}": query["value"]} if "value" in query else {"target": target}
-        return self._form(request, chosen, given if target in TARGETS else {})
+        return self._form(request, chosen, given if target in list(ResetTarget) else {})
 
     def _form(
         self, request: Request, groups: Sequence[str], given: Mapping[str, str], error: RequestRefused | None = None

@@ -18,11 +18,11 @@ from odradek.monitor.changes.store import PlanUsed
 from odradek.monitor.http.access import AccessTokens
 from odradek.monitor.http.change_api import (
     CSV_TYPE,
-    READ_ONLY,
     BodyTooLong,
     body_of,
     check_identity,
     identity_of,
+    present,
     refusal_of,
 )
 from odradek.monitor.http.json_api import Json
@@ -47,7 +47,7 @@ class ChangeEndpoints:
 
     def get(self, call: Callable[[Changes, Request], Response]) -> Callable[[Request], Response]:
         def endpoint(request: Request) -> Response:
-            return self._replied(request, lambda: call(self._present(), request))
+            return self._replied(request, lambda: call(present(self._changes), request))
 
         return endpoint
 
@@ -62,17 +62,12 @@ class ChangeEndpoints:
         return endpoint
 
     def _posted(self, call: Callable[[Changes, Request, Form], Response], request: Request, body: bytes) -> Response:
-        changes, identity = self._present(), identity_of(request)
+        changes, identity = present(self._changes), identity_of(request)
         check_identity(identity)
         form = form_fields(request.headers.get("content-type", ""), body)
         if not self._tokens.is_form_word(identity, form.get("word", "")):
             raise ChangeForbidden("the form is of another start of the service, or of another user: open it once more")
         return call(changes, request, form)
-
-    def _present(self) -> Changes:
-        if self._changes is None:
-            raise ChangeForbidden(READ_ONLY)
-        return self._changes
 
     def _replied(self, request: Request, call: Callable[[], Response]) -> Response:
         try:

@@ -17,11 +17,12 @@ with extra_in_errors(__name__):
     from starlette.responses import RedirectResponse, Response
     from starlette.routing import Route
 
+from odradek.lag.reset_targets import ResetTarget
 from odradek.monitor.changes.bulk_change import BulkChange
 from odradek.monitor.changes.change import ChangeKind
 from odradek.monitor.changes.reset_request import request_of, topics_of
 from odradek.monitor.changes.service import MOST_CHANGES, AnyChange, AnyPlan, PlanStale
-from odradek.monitor.choices import TARGETS, RequestRefused
+from odradek.monitor.choices import RequestRefused
 from odradek.monitor.http.access import name_of
 from odradek.monitor.http.change_api import CHANGE_PARAMETERS, check_known, identity_of
 from odradek.monitor.http.json_api import Json, check_parameters, number_of
@@ -65,7 +66,7 @@ class ChangePages:
     def _wizard(self, changes: Changes, request: Request) -> Response:
         group, query = request.query_params.get("name", ""), request.query_params
         check_known(self._reader, group)
-        given = {"target": query["target"]} if query.get("target") in TARGETS else {}
+        given = {"target": query["target"]} if query.get("target") in list(ResetTarget) else {}
         return self._form(request, group, given)
 
     def _form(
@@ -161,7 +162,7 @@ def reset_values(form: Form) -> Json:
     """Returns what a form of a reset asks for, as a JSON body has it."""
     target = form.get("target", "")
     values: Json = {"target": target, "mark": form.get("mark") == "on"}
-    if target == "from-file":
+    if target == ResetTarget.FROM_FILE:
         return values | {"csv": form.get("file", "") or form.get("csv", "")}
     topics = form.get("topics", "").split() if form.get("scope") == "some" else []
     return values | {"value": form.get(f"value-{target}", ""), "topics": topics}
@@ -169,5 +170,5 @@ def reset_values(form: Form) -> Json:
 
 def check_scope(form: Form, values: Json) -> None:
     """Raises RequestRefused if chosen topics are asked for and none is named: that does not mean all of them."""
-    if form.get("scope") == "some" and values["target"] != "from-file" and not values["topics"]:
+    if form.get("scope") == "some" and values["target"] != ResetTarget.FROM_FILE and not values["topics"]:
         raise RequestRefused("topics", "topics: name at least one, or choose all partitions")

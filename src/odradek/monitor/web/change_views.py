@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from odradek.core.ids import OffsetAndMetadata
+from odradek.lag.reset_targets import ResetTarget
 from odradek.monitor.changes.bulk_change import BulkChange, BulkPlan
 from odradek.monitor.changes.change import ChangeKind, ChangeOutcome, ChangeRow, MonitorChange
 from odradek.monitor.changes.change_plan import ChangePlan
-from odradek.monitor.choices import TARGETS
 from odradek.monitor.http.access import AccessTokens, ClientIdentity
 from odradek.monitor.http.json_api import Json
 from odradek.monitor.web.formats import link
@@ -30,8 +30,8 @@ BUTTONS = {
     ChangeKind.DELETE_OFFSETS: "Delete the offsets", ChangeKind.DELETE_GROUP: "Delete the group",
 }  # fmt: skip
 INPUTS = {
-    "to-offset": ("Offset", "number", ""), "shift-by": ("Records", "number", "-100"),
-    "to-datetime": ("Time, in UTC", "text", ""), "by-duration": ("Span", "text", "1h"),
+    ResetTarget.TO_OFFSET: ("Offset", "number", ""), ResetTarget.SHIFT_BY: ("Records", "number", "-100"),
+    ResetTarget.TO_DATETIME: ("Time, in UTC", "text", ""), ResetTarget.BY_DURATION: ("Span", "text", "1h"),
 }  # fmt: skip
 """For each target with a value: the label of its field, the type, and the first value."""
 
@@ -51,15 +51,15 @@ def reset_view(topics: list[str], given: Mapping[str, str], now_ms: int) -> Json
     """Returns the form of a reset. ``topics``: those of the groups. ``given``: what a person has chosen
     before; it is empty at first."""
     hour_ago = datetime.fromtimestamp(now_ms // 1000 - 3_600, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-    first = {"to-datetime": hour_ago}
-    target = given.get("target", "to-earliest")
+    first = {ResetTarget.TO_DATETIME: hour_ago}
+    target = given.get("target", ResetTarget.TO_EARLIEST)
     rows = []
-    for name, text in TARGETS.items():
+    for name in ResetTarget:
         field = None
         if name in INPUTS:
             label, kind, value = INPUTS[name]
             field = {"label": label, "type": kind, "value": given.get(f"value-{name}", first.get(name, value))}
-        rows.append({"name": name, "text": text, "field": field, "is_chosen": name == target})
+        rows.append({"name": name, "text": name.text, "field": field, "is_chosen": name == target})
     return {
         "targets": rows, "topics": given.get("topics", "\n".join(topics)), "known": topics,
         "scope": given.get("scope", "all"), "csv": given.get("csv", ""), "mark": given.get("mark") == "on",

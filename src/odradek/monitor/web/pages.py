@@ -23,6 +23,7 @@ from odradek.core.counts import counted
 from odradek.monitor.choices import RequestRefused
 from odradek.monitor.disk.database import StoreFailed
 from odradek.monitor.http.access import COOKIE, IDENTITY, LOGIN_PATH, STATIC, AccessTokens, ClientIdentity
+from odradek.monitor.http.change_api import BodyTooLong, body_of
 from odradek.monitor.http.json_api import Json
 from odradek.monitor.offsets_reader import OffsetsTopicReader
 from odradek.monitor.web import formats
@@ -149,11 +150,10 @@ class Pages:
         """Shows the form, or sets the cookie if the form has the token."""
         if request.method == "GET":
             return self._login_form(request.query_params.get("next", "/"), is_wrong=False)
-        body = b""
-        async for part in request.stream():
-            body += part
-            if len(body) > _MOST_FORM_BYTES:
-                return Response("the form is too long\n", 413, media_type="text/plain")
+        try:
+            body = await body_of(request, _MOST_FORM_BYTES)
+        except BodyTooLong:
+            return Response("the form is too long\n", 413, media_type="text/plain")
         form = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True)
         target = form.get("next", ["/"])[0]
         session = self._tokens.login(form.get("token", [""])[0].strip())

@@ -27,8 +27,9 @@ from odradek.pipelines.commit.state import NO_RUN, RunTag
 from odradek.pipelines.files.statistics import file_statistics
 from odradek.pipelines.filesystems.atomic_renames import PROBE
 from odradek.pipelines.filesystems.hadoop_location import HadoopLocation
-from odradek.pipelines.filesystems.location import FileStatus, LocalLocation, Location, sync_directory
+from odradek.pipelines.filesystems.location import FileStatus, LocalLocation, Location
 from odradek.pipelines.values.reader import ERROR
+from odradek.text.output_file import sync_directory
 from odradek.text.printable import one_line
 
 if TYPE_CHECKING:

@@ -22,7 +22,8 @@ import pyarrow.parquet as pq
 from odradek.core.errors import ConfigError, StorageError
 from odradek.pipelines.files.s3_regions import is_central, region_of
 from odradek.pipelines.filesystems.hadoop_location import HadoopLocation
-from odradek.pipelines.filesystems.location import LocalLocation, Location, sync_directory
+from odradek.pipelines.filesystems.location import LocalLocation, Location
+from odradek.text.output_file import sync_directory
 from odradek.text.printable import one_line
 
 if TYPE_CHECKING:

@@ -22,6 +22,7 @@ from odradek.core.errors import StorageError
 from odradek.pipelines.commit.damaged_files import FOLDER, NO_TEXT, DamagedFile
 from odradek.pipelines.filesystems.atomic_renames import can_move, give_name, move
 from odradek.pipelines.filesystems.local_errors import local_error
+from odradek.text.output_file import sync_directory
 
 _TRIES = 5
 _UNFINISHED = re.compile(r"\..+\.[0-9a-f]{12}")
@@ -314,12 +315,3 @@ def _create_file(path: Path) -> TextIO:
 def is_data(parts: Sequence[str]) -> bool:
     """Returns whether the readers of a table read a file. ``parts``: the parts of its path below the table's folder."""
     return not any(part[0] in "_." for part in parts)
-
-
-def sync_directory(path: Path) -> None:
-    """Makes renames and removals in a directory durable."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

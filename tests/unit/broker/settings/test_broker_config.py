@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import get_type_hints
 
 import pytest
 
@@ -15,7 +16,7 @@ from odradek.broker.settings import keys as config_keys
 from odradek.broker.settings import table as config_table
 from odradek.broker.settings.config import BrokerConfig, check_topic_configs, log_config
 from odradek.broker.settings.description import DYNAMIC, describe_broker, describe_topic
-from odradek.broker.settings.keys import ConfigSource
+from odradek.broker.settings.keys import ConfigSource, ConfigType, broker_keys
 from odradek.catalog.state import MAX_PARTITIONS_PER_REQUEST, check_partition_count
 from odradek.core.errors import ConfigError
 from odradek.core.state_machines.declared_settings import setting
@@ -335,3 +336,18 @@ def test_settings_for_kafkas_tests_are_accepted_and_listed_only_if_set() -> None
     assert GroupConfig.of(BrokerConfig.parse(settings).value).consumer_regex_refresh_interval_ms == 10_000
     with pytest.raises(ConfigError, match="at least 10000"):
         BrokerConfig.parse(["group.consumer.regex.refresh.interval.ms=5"])
+
+
+TYPES = {
+    ConfigType.BOOLEAN: bool, ConfigType.STRING: str, ConfigType.INT: int, ConfigType.SHORT: int, ConfigType.LONG: int,
+    ConfigType.DOUBLE: float, ConfigType.LIST: tuple[str, ...], ConfigType.CLASS: str, ConfigType.PASSWORD: str,
+}  # fmt: skip
+
+
+def test_the_types_of_attributes_are_those_of_the_table() -> None:
+    """A type checker needs the types of the attributes, and the parser takes its types from the table."""
+    keys = {name.replace(".", "_"): key for name, key in broker_keys().items()}
+    hints = get_type_hints(BrokerConfig)
+    expected = {name: TYPES[keys[name].type] if keys[name].default is not None else TYPES[keys[name].type] | None
+                for name in hints}  # fmt: skip
+    assert hints == expected

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from support.examples import examples
 from support.whole_steps import group_hash
 
-from odradek.core.ids import java_string_hash
-from odradek.groups.kip848.assignors import RANGE, UNIFORM, MemberSpec, Partitions, assign, hash_order, uuid_hash
+from odradek.core.ids import hash_order, java_string_hash
+from odradek.groups.kip848.assignors import RANGE, UNIFORM, MemberSpec, Partitions, assign, uuid_hash
 from odradek.groups.kip848.metadata_hash import TopicFacts, topic_hash, xxh3
 from odradek.groups.kip848.regex import resolve
 

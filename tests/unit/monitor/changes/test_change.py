@@ -10,6 +10,7 @@ import pytest
 
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.lag.reset import PartitionBounds
+from odradek.lag.reset_targets import ResetTarget
 from odradek.monitor.changes.change import (
     ENDED_MEANWHILE,
     ChangeKind,
@@ -34,7 +35,7 @@ ROWS = (
 CHANGE = MonitorChange("c" * 32, ChangeKind.RESET, "g/%2F🙂\n", "alice", "to-offset 2", 1_000, ROWS, {"orders": ID})
 PLAN = ChangePlan(
     "p" * 32, ChangeKind.RESET, "g", "Empty", "to-offset 2", 500, "cluster", ROWS, {"orders": ID},
-    ResetRequest("to-offset", "2", ("orders",)), notes=("a note",),
+    ResetRequest(ResetTarget.TO_OFFSET, "2", ("orders",)), notes=("a note",),
 )  # fmt: skip
 FACTS = ClusterFacts(
     "cluster", "Empty", {P0: OffsetAndMetadata(5)}, {"orders": ID},
@@ -103,7 +104,7 @@ def test_what_a_deletion_and_a_restore_are_compared_with() -> None:
     offsets = replace(whole, kind=ChangeKind.DELETE_OFFSETS)
     assert obstacles(offsets, more._replace(state="Stable")) == []  # the broker knows what the members read
     assert obstacles(replace(PLAN, kind=ChangeKind.RESTORE), FACTS._replace(state="Dead")) == []
-    current = replace(PLAN, request=ResetRequest("to-current"))
+    current = replace(PLAN, request=ResetRequest(ResetTarget.TO_CURRENT))
     assert obstacles(current, FACTS._replace(bounds={P0: PartitionBounds(8, 10)})) == []
 
 
@@ -122,8 +123,6 @@ def test_a_plan_is_the_same_after_the_store(tmp_path: Path) -> None:
         ({}, "target"),
         ({"target": "to-moon"}, "target"),
         ({"target": 3}, "target"),
-        ({"target": "to-offset"}, "value"),
-        ({"target": "to-earliest", "value": "3"}, "value"),
         ({"target": "to-earliest", "value": 3}, "value"),
         ({"target": "to-earliest", "topics": "orders"}, "topics"),
         ({"target": "to-earliest", "topics": [3]}, "topics"),
@@ -141,17 +140,29 @@ def test_a_wrong_request_names_its_field(values: dict[str, object], field: str) 
 @pytest.mark.parametrize(
     ("request_", "says"),
     [
-        (ResetRequest("to-offset", "1e3"), "value: to-offset needs a whole number, not '1e3'"),
-        (ResetRequest("to-offset", "9" * 40), "value: to-offset needs a whole number"),
-        (ResetRequest("to-datetime", "yesterday"), "value: 'yesterday': expected YYYY-MM-DDTHH:mm:SS.sss in UTC"),
-        (ResetRequest("by-duration", "soon"), "value: 'soon'"),
-        (ResetRequest("from-file", csv="orders,0,1\norders,x,1\n"), "csv: CSV, line 2: expected [group,]topic"),
+        (ResetRequest(ResetTarget.TO_OFFSET), "value: to-offset needs one, for example 1000"),
+        (ResetRequest(ResetTarget.TO_EARLIEST, "3"), "value: to-earliest takes none, not '3'"),
+        (ResetRequest(ResetTarget.FROM_FILE, "3", csv="orders,0,1\n"), "value: from-file takes none"),
+        (ResetRequest(ResetTarget.TO_OFFSET, "1e3"), "value: to-offset needs a whole number, not '1e3'"),
+        (ResetRequest(ResetTarget.TO_OFFSET, "9" * 40), "value: to-offset needs a whole number"),
         (
-            ResetRequest("from-file", csv="orders,0,1\norders,0,2\n"),
+            ResetRequest(ResetTarget.TO_DATETIME, "yesterday"),
+            "value: 'yesterday': expected YYYY-MM-DDTHH:mm:SS.sss in UTC",
+        ),
+        (ResetRequest(ResetTarget.BY_DURATION, "soon"), "value: 'soon'"),
+        (
+            ResetRequest(ResetTarget.FROM_FILE, csv="orders,0,1\norders,x,1\n"),
+            "csv: CSV, line 2: expected [group,]topic",
+        ),
+        (
+            ResetRequest(ResetTarget.FROM_FILE, csv="orders,0,1\norders,0,2\n"),
             "csv: CSV, line 2: orders-0 of group g occurs",
         ),
-        (ResetRequest("from-file", csv=""), "csv: CSV: the file has no rows"),
-        (ResetRequest("from-file", csv="other,orders,0,1\n"), "csv: it has no row for this group; its groups: other"),
+        (ResetRequest(ResetTarget.FROM_FILE, csv=""), "csv: CSV: the file has no rows"),
+        (
+            ResetRequest(ResetTarget.FROM_FILE, csv="other,orders,0,1\n"),
+            "csv: it has no row for this group; its groups: other",
+        ),
     ],
 )
 def test_a_wrong_value_is_named(request_: ResetRequest, says: str) -> None:
@@ -162,10 +173,11 @@ def test_a_wrong_value_is_named(request_: ResetRequest, says: str) -> None:
 
 
 def test_scenarios_of_requests() -> None:
-    assert scenario_of(ResetRequest("shift-by", "-100"), "g", 0)[0].value == -100
-    assert scenario_of(ResetRequest("by-duration", "PT1S"), "g", 5_000)[0].value == 4_000
-    assert "future" in scenario_of(ResetRequest("to-datetime", "1970-01-01T00:00:02"), "g", 1_000)[1][0]
-    scenario, notes = scenario_of(ResetRequest("from-file", csv="\ufeffg,orders,0,1\r\nother,orders,0,2\r\n"), "g", 0)
+    assert scenario_of(ResetRequest(ResetTarget.SHIFT_BY, "-100"), "g", 0)[0].value == -100
+    assert scenario_of(ResetRequest(ResetTarget.BY_DURATION, "PT1S"), "g", 5_000)[0].value == 4_000
+    assert "future" in scenario_of(ResetRequest(ResetTarget.TO_DATETIME, "1970-01-01T00:00:02"), "g", 1_000)[1][0]
+    request = ResetRequest(ResetTarget.FROM_FILE, csv="\ufeffg,orders,0,1\r\nother,orders,0,2\r\n")
+    scenario, notes = scenario_of(request, "g", 0)
     assert (scenario.offsets, notes) == ({"g": {P0: 1}}, ("The rows of 1 other group are left out: other.",))
     assert topics_of(["orders:0,1\r\nflights"]) == ("orders:0,1", "flights")
 
