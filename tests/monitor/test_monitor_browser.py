@@ -7,6 +7,7 @@ the browser that ``playwright install chromium`` brings.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,11 @@ from support.monitor_view import START_MS, ViewFollower, served
 
 pytest.importorskip("starlette", reason="the extra ui is not installed")
 pytest.importorskip("jinja2", reason="the extra ui is not installed")
+from odradek.monitor.disk.database import MonitorDatabase
+from odradek.monitor.incidents.incident import ConditionView, GroupCondition, Severity
+from odradek.monitor.incidents.service import Incidents
+from odradek.monitor.incidents.webhook_file import Webhooks
+
 sync_api = pytest.importorskip("playwright.sync_api", reason="the extra browser is not installed")
 pytest.importorskip("axe_playwright_python", reason="the extra browser is not installed")
 
@@ -83,6 +89,41 @@ def test_lines_and_axes_of_plots_have_contrast(browser: Any, url: str, scheme: s
         assert pixels > 5, name  # drawn: the two lines, the mark of the rewind, the numbers and ticks of the axes
         assert _contrast(colour, found["ground"]) >= CONTRAST, name
     tab.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_login_and_the_incidents_have_no_violation_and_fit_the_screen(
+    browser: Any, tmp_path: Path, scheme: str, width: int
+) -> None:
+    database = MonitorDatabase(tmp_path)
+    incidents = Incidents(database, Webhooks(()), "main", keep_ms=10**15)
+    bad = GroupCondition("status", "<b>billing</b>", Severity.ERR, "orders-0 is STOP: no commit")
+    slow = GroupCondition("status", "slow", Severity.WARN, "orders-1 is STALL: its offset stands still")
+    incidents.observer.record(ConditionView(START_MS, [bad, slow]))
+    incidents.observer.record(ConditionView(START_MS + 60_000, [bad]))
+    with served(ViewFollower(), "t" * 32, incidents=incidents) as url:
+        tab = Tab(browser, url, viewport={"width": width, "height": 900}, color_scheme=scheme)
+        session = tab.context.new_cdp_session(tab.page)
+
+        def check(name: str) -> None:
+            session.send("Runtime.evaluate", {"expression": axe_script()})
+            violations = tab.page.evaluate("axe.run()")["violations"]
+            assert [(one["id"], one["nodes"][0]["html"]) for one in violations] == [], name
+            assert tab.page.evaluate("document.documentElement.scrollWidth") <= width, name
+
+        page = tab.open("/incidents")
+        check("login")
+        for token, name in (("wrong", "wrong token"), ("t" * 32, "incidents")):
+            page.fill("#token", token)
+            page.click("button >> text=Log in")
+            page.wait_for_load_state()
+            check(name)
+        assert page.locator("tbody tr").count() == 2  # one is open, one has closed
+        tab.errors = [one for one in tab.errors if "status of 403" not in one]
+        tab.close()
+    incidents.close()
+    database.close()
 
 
 def _contrast(one: list[int], other: list[int]) -> float:

@@ -11,7 +11,8 @@ from html.parser import HTMLParser
 from typing import NamedTuple
 
 import pytest
-from support.monitor_view import ODD_NAMES, ViewFollower, served
+from support.monitor_view import ODD_NAMES, ViewFollower, pictured_view, served
+from support.page_pictures import DOCS, PICTURES, digest_in, page_digest
 
 pytest.importorskip("starlette", reason="the extra ui is not installed")
 pytest.importorskip("jinja2", reason="the extra ui is not installed")
@@ -202,3 +203,13 @@ def test_times_that_no_calendar_has() -> None:
     assert formats.moment(1 << 62) == f"{1 << 62} ms since 1970"
     assert formats.iso(1 << 62) == formats.iso(-5) == ""
     assert formats.moment(0) == "1970-01-01 00:00:00 UTC"
+
+
+def test_the_pictures_of_the_pages_are_of_the_pages_as_they_are() -> None:
+    with served(pictured_view()) as url:
+        for name, path in PICTURES.items():
+            picture = (DOCS / name).read_bytes()
+            remedy = f"{name} is of another page: run PYTHONPATH=tests python -m support.page_pictures"
+            assert digest_in(picture) == page_digest(url, path), remedy
+            assert 5_000 < len(picture) < 150_000
+            assert f"]({name})" in (DOCS / "monitor.md").read_text()

@@ -72,10 +72,23 @@ class ViewFollower:
         self.lags.add(self.groups)
 
 
+def pictured_view() -> ViewFollower:
+    """The groups in the pictures of docs/monitor.md."""
+    states = {"billing": "Stable", "slow": "Stable", "reset": "Empty"}
+    reader = ViewFollower(more=12)
+    reader.tracker.set_groups({name: ListedState(state, "classic") for name, state in states.items()})
+    for name in reader.tracker.group_names():
+        if name not in states and not name.startswith("group-"):
+            reader.tracker.forget_group(name)
+    reader.groups = reader.tracker.groups(reader.tracker.last_poll_ms)
+    return reader
+
+
 @contextmanager
 def served(
-    reader: Any, token: str = "", changes: Any = None, change_tokens: Mapping[str, str] | None = None
-) -> Iterator[str]:
+    reader: Any, token: str = "", changes: Any = None, change_tokens: Mapping[str, str] | None = None,
+    incidents: Any = None,
+) -> Iterator[str]:  # fmt: skip
     """Serves the view on a free port of this process. Yields the address."""
     import uvicorn
 
@@ -85,7 +98,7 @@ def served(
 
     hosts = frozenset({"127.0.0.1", "localhost"})
     options = ServiceOptions(MetricsOptions("main"), hosts, token, ("127.0.0.1:9092",), change_tokens or {})
-    app: Any = Service(reader, options, None, changes).app()
+    app: Any = Service(reader, options, incidents, changes).app()
     server = uvicorn.Server(
         uvicorn.Config(app, lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=1)
     )

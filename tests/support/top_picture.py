@@ -7,25 +7,18 @@ import re
 from pathlib import Path
 from typing import Any
 
-from odradek.monitor.group_tracker import ListedState
 from odradek.monitor.http.json_api import group_detail, groups_page, monitor_state
 from odradek.monitor.terminal.app import TopApp
-from support.monitor_view import ViewFollower
+from support.monitor_view import pictured_view
 
 PICTURE = Path(__file__).parents[2] / "docs" / "top.svg"
-_STATES = {"billing": "Stable", "slow": "Stable", "reset": "Empty"}
 
 
 class _Source:
     name = "127.0.0.1:9092"
 
     def __init__(self) -> None:
-        self.reader: Any = ViewFollower(more=12)
-        self.reader.tracker.set_groups({name: ListedState(state, "classic") for name, state in _STATES.items()})
-        for name in self.reader.tracker.group_names():
-            if name not in _STATES and not name.startswith("group-"):
-                self.reader.tracker.forget_group(name)
-        self.reader.groups = self.reader.tracker.groups(self.reader.tracker.last_poll_ms)
+        self.reader: Any = pictured_view()
 
     def state(self) -> dict[str, Any]:
         return monitor_state(self.reader)
