@@ -154,26 +154,40 @@ def test_rounds_with_an_isolated_controller(cluster: odradek.Cluster, tmp_path: 
         assert report(rounds.end(), rounds.history, tmp_path) == ""
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
-def test_the_same_rounds_on_apache_kafka(kafka_cp: str, seed: int, tmp_path: Path) -> None:
+@pytest.fixture
+def apache_nodes(kafka_cp: str, tmp_path: Path) -> Iterator[ApacheNodes]:
     """Its nodes are brokers and controllers, so two that are down stop the controller, too."""
     apache = ApacheCluster(tmp_path, REPLICATED_TRANSACTIONS)
     try:
         apache.start()
-        with HistoryRounds(ApacheNodes(apache), unique("h"), MANY_PARTITIONS, seed) as rounds:
-            few_clients(rounds)
-            if seed == 0:
-                java_clients(rounds, kafka_cp)
-            elif seed == 1:
-                transactions(rounds)
-            elif seed == 2:
-                go_clients(rounds)
-            else:
-                python_clients(rounds)
-            rounds.begin()
-            for name in SHORT:
-                rounds.run(name)
-            assert report(rounds.end(), rounds.history, tmp_path) == ""
+        yield ApacheNodes(apache)
     finally:
         apache.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_the_same_rounds_on_apache_kafka(
+    apache_nodes: ApacheNodes, seed: int, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    with HistoryRounds(apache_nodes, unique("h"), MANY_PARTITIONS, seed) as rounds:
+        cast_of(rounds, seed, request)
+        rounds.begin()
+        for name in SHORT:
+            rounds.run(name)
+        assert report(rounds.end(), rounds.history, tmp_path) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(HISTORIES))
+def test_many_rounds_on_apache_kafka(
+    apache_nodes: ApacheNodes, seed: int, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """All faults that need no network of ours."""
+    with HistoryRounds(apache_nodes, unique("h"), MANY_PARTITIONS, seed) as rounds:
+        cast_of(rounds, seed, request)
+        rounds.begin()
+        dice = random.Random(seed)
+        for _ in range(ROUNDS_OF_A_HISTORY):
+            rounds.run(dice.choice([*FAULTS]))
+        assert report(rounds.end(), rounds.history, tmp_path) == ""
