@@ -9,10 +9,13 @@ import pytest
 from support.simulated_producer import Producing, code_of_offset, code_of_produce
 from support.transaction_schedule import RECORDS
 
+from odradek.batches.encode import encode_batch
 from odradek.broker.coordinators.transaction_coordinator import TRANSACTIONS
 from odradek.core.deferred import Deferred
+from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import OFFSETS_TOPIC, TRANSACTION_TOPIC, PartitionKey, ProducerIdentity
+from odradek.wire.api_keys import PRODUCE
 
 E = ErrorCode
 Answer = Deferred[Mapping[PartitionKey, ErrorCode]]
@@ -79,6 +82,33 @@ def test_an_answer_of_a_former_term_lets_nothing_in(
     nodes.run_until(lambda: again)
     assert code_of(again[0]) is E.none
     assert nodes.partition(1, topic, index).log_end_offset == end + 1
+
+
+def test_the_second_partition_of_a_request_is_not_appended_in_a_later_term() -> None:
+    """It waits for the answer about the first one, and another broker leads it meanwhile."""
+    producing = Producing()
+    nodes = producing.nodes
+    nodes.create("more", (1, 2, 3), min_insync_replicas="2")
+    assert [nodes.run_until_led(topic, 0) for topic in (RECORDS, "more")] == [1, 1]
+    nodes.settle()
+    held = hold(producing, 1)
+    producer = producing.producer
+    assert producer is not None
+    data = encode_batch(
+        [SimpleRecord(b"k", b"v")], now_ms=nodes.world.now_ms, producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch, base_sequence=0, transactional=True,
+    )  # fmt: skip
+    topics = [{"name": name, "partition_data": [{"index": 0, "records": data}]} for name in (RECORDS, "more")]
+    message = {"transactional_id": producing.name, "acks": -1, "timeout": 30_000, "topic_data": topics}
+    replies = producing.send(1, PRODUCE, 12, message)
+    nodes.run_until(lambda: held.asked)
+    producing.move_away_and_back("more", 0)
+    end = nodes.partition(1, "more", 0).log_end_offset
+    held.answer_all()
+    nodes.run_until(lambda: replies)
+    codes = [row.error_code for topic in replies[0].responses for row in topic.partition_responses]
+    assert codes == [E.not_leader_or_follower, E.not_leader_or_follower]
+    assert nodes.partition(1, "more", 0).log_end_offset == end
 
 
 def test_no_marker_is_written_before_the_decision_is_replicated() -> None:

@@ -108,10 +108,11 @@ class RecordedClient(WorkerThread):
         name = str(error)[:80] or type(error).__name__
         self.errors[name] = self.errors.get(name, 0) + 1
 
-    def record(self, op: str, start: float, *, outcome: str = "done", **fields: Any) -> None:
-        end = {"end": time.time()} if outcome == "done" else {}
+    def record(self, op: str, start: float, *, outcome: str = "done", end: float | None = None, **fields: Any) -> None:
+        """``end``: now, unless the operation is known to have ended before."""
+        ends = {"end": time.time() if end is None else end} if outcome == "done" else {}
         self.done += outcome == "done"
-        self.history.add(op, self.name, start, outcome=outcome, **end, **fields)
+        self.history.add(op, self.name, start, outcome=outcome, **ends, **fields)
 
 
 # --- producers ------------------------------------------------------------------------------------------------------
@@ -351,10 +352,10 @@ class RecordedMember(RecordedReader):
         for number in partitions:
             self.record("assign", time.time(), topic=self.topic, partition=number, offset=None, group=self.group)
 
-    def committed(self, start: float, offsets: dict[int, int], outcome: str) -> None:
+    def committed(self, start: float, offsets: dict[int, int], outcome: str, end: float | None = None) -> None:
         for partition, offset in offsets.items():
             fields = {"group": self.group, "topic": self.topic, "partition": partition, "offset": offset}
-            self.record("commit", start, outcome=outcome, **fields)
+            self.record("commit", start, outcome=outcome, end=end, **fields)
 
 
 class ConfluentMember(RecordedMember):

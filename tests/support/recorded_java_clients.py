@@ -63,37 +63,40 @@ class VerifiableProducer(JavaProgram, RecordedProducer):
 
 
 class VerifiableConsumer(JavaProgram, RecordedMember):
-    """A member that commits after each poll. Each operation begins when the one before was printed, at the latest."""
+    """A member that commits after each poll. An operation lasts from the program's line before to its own line: the
+    program's own times, since this process may read the lines much later on a busy machine."""
 
     def work(self) -> None:
         words = ["--bootstrap-server", self.bootstrap, "--topic", self.topic, "--group-id", self.group, "--verbose"]
         words += ["--group-protocol", self.protocol, "--reset-policy", "earliest"]
         if self.protocol == "classic":
             words += ["--session-timeout", "6000"]
-        self._before = time.time()
+        self._before = self._polled_until = time.time()
         self._rows: list[tuple[int, int, bytes]] = []
         for event in self.run_tool(self.ended, "VerifiableConsumer", *words):
             self._take(event)
 
     def _take(self, event: dict[str, Any]) -> None:
+        written = event["timestamp"] / 1000  # in whole ms, rounded down
+        until = written + 0.001
         match event["name"]:
             case "record_data":
                 self._rows.append((event["partition"], event["offset"], event["value"].encode()))
                 return
             case "records_consumed":
-                self._polled_all()
+                self._polled_all(until)
             case "partitions_assigned":
                 self.assigned(one["partition"] for one in event["partitions"])
             case "offsets_committed":
-                self._polled_all()
+                self._polled_all(until)
                 offsets = {one["partition"]: one["offset"] for one in event["offsets"]}
                 if not event["success"]:
                     self.note(event.get("error", ""))
-                self.committed(self._before, offsets, "done" if event["success"] else "unknown")
-        self._before = time.time()
+                self.committed(self._before, offsets, "done" if event["success"] else "unknown", until)
+        self._before = written
 
-    def _polled_all(self) -> None:
+    def _polled_all(self, until: float) -> None:
         rows, self._rows = self._rows, []
         if rows:
-            self.polled(self._before, rows)
-            self._before = time.time()
+            self.polled(max(self._before, self._polled_until), rows, end=until)
+            self._polled_until = until

@@ -541,6 +541,7 @@ class Driver(Generic[S]):
     def _drop_all(self) -> None:
         """Replies to all requests with NOT_COORDINATOR and drops all state."""
         error = ErrorCode.not_coordinator
+        self._outgoing.drop_announcements()
         self.loads.end()
         self.timers.clear()
         reply_to = self.shard.reply_to_dropped

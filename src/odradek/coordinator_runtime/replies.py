@@ -105,6 +105,12 @@ class ReplyQueue:
         self._waiting.clear()
         resolve(waiting)
 
+    def drop_announcements(self) -> None:
+        """Drops the announcements that wait. The next load announces what still counts, in its own term."""
+        kept = [one for one in self._waiting if not is_announcement(one)]
+        self._waiting.clear()
+        self._waiting += kept
+
     def _send_in_steps(self) -> Generator[None, None, None]:
         waiting = self._waiting
         while waiting:

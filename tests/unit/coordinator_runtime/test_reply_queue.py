@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 import pytest
 
-from odradek.coordinator_runtime.replies import MAX_AT_ONCE, PER_STEP, PendingReply, ReplyQueue
+from odradek.coordinator_runtime.replies import MAX_AT_ONCE, PER_STEP, PendingReply, ReplyQueue, announcement
 from odradek.core.deferred import Deferred
 from odradek.groups.messages import ListGroups
 
@@ -46,6 +46,23 @@ def test_many_replies_are_delivered_in_steps_and_later_replies_follow() -> None:
     answers.send_all()
     assert came == list(range(1501))
     assert next(steps[1], "ended") == "ended"
+
+
+def test_announcements_that_wait_are_dropped_and_replies_are_not() -> None:
+    came: list[int] = []
+    announced: list[int] = []
+    steps: list[Generator[None, None, None]] = []
+    queue = ReplyQueue(steps.append)
+    replies = _some(0, MAX_AT_ONCE, came)
+    announcements = [announcement(lambda _, value: announced.append(value), 0, n) for n in range(MAX_AT_ONCE)]
+    queue.send([one for pair in zip(replies, announcements, strict=True) for one in pair])
+    next(steps[0])
+    assert len(came) == len(announced) == PER_STEP // 2
+    queue.drop_announcements()
+    for _ in steps[0]:
+        pass
+    assert came == list(range(MAX_AT_ONCE))
+    assert len(announced) == PER_STEP // 2
 
 
 def test_a_reply_that_cannot_be_delivered_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:

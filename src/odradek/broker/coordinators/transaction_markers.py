@@ -203,8 +203,11 @@ class PendingMarkers:
         """Writes the missing markers in steps. Waits for partitions that load.
 
         Calls ``on_end`` when no marker is on its way any more. It also calls it after the steps if a marker has failed,
-        and at each later failure."""
-        self._is_writing, self._due_ms = True, None
+        and at each later failure. While an earlier attempt still sends, does nothing: that one calls ``on_end``."""
+        self._due_ms = None
+        if self._is_writing:
+            return
+        self._is_writing = True
         on_the_way = self._on_the_way
         missing = self.left - self._skipped(now_ms) - on_the_way
 

@@ -361,6 +361,8 @@ class ProduceAppends:
             return self._verify_later(partition, index, data, guard, promise)
         if promise.value is not None:
             return _failed(index, promise.value)
+        if partition.leader_epoch != verification.term(partition):  # this one waited for an earlier one of the request
+            return self._led_elsewhere(index)
         return self._append_batch(partition, index, data, guard)
 
     def _verify_later(
@@ -368,17 +370,21 @@ class ProduceAppends:
     ) -> Steps[ProducedPartition]:
         """Waits for the coordinator, which is busy, or another broker. The connection serves no later request
         meanwhile. An answer of a former term is void: another leader may have written the end of the transaction."""
-        epoch = partition.leader_epoch
+        assert self._verification is not None
+        epoch = self._verification.term(partition)
         refusal: KafkaError | None = yield promise
         if refusal is not None:
             return _failed(index, refusal)
         if self._broker.partition(partition.topic, index) is not partition or partition.leader_epoch != epoch:
             if partition.leader_epoch != epoch:
-                self.is_led_elsewhere = True
-                return ProducedPartition(index, ErrorCode.not_leader_or_follower)
+                return self._led_elsewhere(index)
             return ProducedPartition(index, self._broker.missing_partition(partition.topic, index))
         result = self._append_batch(partition, index, data, guard)
         return result if isinstance(result, ProducedPartition) else (yield from result)
+
+    def _led_elsewhere(self, index: int) -> ProducedPartition:
+        self.is_led_elsewhere = True
+        return ProducedPartition(index, ErrorCode.not_leader_or_follower)
 
     def _missing(self, topic: str, index: int) -> ProducedPartition:
         """Returns the result for a partition that this broker does not lead."""

@@ -141,6 +141,7 @@ class BatchVerification:
         )
         self._producer: ProducerIdentity | None = None
         self._guards: dict[PartitionKey, Guard] = {}
+        self._terms: dict[PartitionKey, int] = {}
         self._refused: dict[PartitionKey, KafkaError] = {}
         self._error: KafkaError | None = None
         self._errors: Deferred[Callable[[PartitionKey], ErrorCode]] | None = None
@@ -170,7 +171,7 @@ class BatchVerification:
             self._refused[asked] = error
         else:
             if guard is not None:
-                self._guards[asked] = guard
+                self._guards[asked], self._terms[asked] = guard, partition.leader_epoch
 
     def _guard(self, partition: Partition, data: bytes) -> Guard:
         """Returns the guard of a batch, None if it needs no verification. Raises KafkaError if it is refused now."""
@@ -186,6 +187,10 @@ class BatchVerification:
             self._error = KafkaError(ErrorCode.invalid_producer_id_mapping)
             return None
         return self._partitions.guard(partition, producer, header.base_sequence)
+
+    def term(self, partition: Partition) -> int:
+        """Returns the leader epoch in which the coordinator was asked about a partition, otherwise the present one."""
+        return self._terms.get((partition.topic, partition.index), partition.leader_epoch)
 
     def result(self, partition: Partition) -> tuple[Guard, Deferred[KafkaError | None] | None]:
         """Returns the guard for the append of a batch, and the promise of its refusal.

@@ -5,6 +5,7 @@ A lone broker has ``coordinators/remote_calls.LocalPartitions`` and ``transactio
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
         def abandon(self, node_id: int, channel: Channel) -> None:
             """Ends the requests of a channel to a node, without a reply, and their connection."""
 
+
+log = logging.getLogger("odradek.broker")
 
 QUESTIONS = Channel("transactions", keeps_requests=False)
 MARKERS = Channel("markers", keeps_requests=False)
@@ -201,7 +204,10 @@ class NodeQuestions(Generic[Q, A]):
             self._call_soon(partial(self._send, batch.node))
         for item in batch.items:
             asked, promise = item.value
-            promise.resolve(self._kind.answer(asked, reply))
+            try:
+                promise.resolve(self._kind.answer(asked, reply))
+            except Exception:  # the partitions of other transactions have their answers in this reply, too
+                log.exception("the answer of node %d about %s could not be used", batch.node, asked)
 
 
 class PartitionsAtCoordinators:

@@ -23,6 +23,7 @@ from odradek.broker.coordinators.transaction_markers import (
 )
 from odradek.broker.coordinators.transaction_runtime import TransactionRuntime
 from odradek.broker.metadata.lone_broker import LocalOverdueMarkers
+from odradek.coordinator_runtime.replies import MAX_AT_ONCE
 from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
@@ -59,7 +60,7 @@ class Broker:
         self._ids = iter(range(1000, 2000))
         self._begin()
 
-    def _begin(self) -> None:
+    def _begin(self, *, settles: bool = True) -> None:
         self.process = Process(self.world)
         self.runtime = TransactionRuntime(
             TransactionConfig(),
@@ -71,7 +72,8 @@ class Broker:
         )
         self.runtime.partition_count = 1
         self.runtime.load(0, self.state_log, self.state_log.leader_epoch)
-        self.world.settle()
+        if settles:
+            self.world.settle()
 
     def _writer(self) -> MarkerWriter:
         before = self._before_marker
@@ -84,10 +86,10 @@ class Broker:
 
         return NotingWriter(self.catalog, self.partition, self.write_marker, lambda index: self.group_load)
 
-    def restart(self) -> None:
+    def restart(self, *, settles: bool = True) -> None:
         self.process.kill()
         self.state_log.crash()
-        self._begin()
+        self._begin(settles=settles)
 
     def _topic(self, name: str) -> Any:
         return SimpleNamespace(partition_count=self.topics[name]) if name in self.topics else None
@@ -317,6 +319,33 @@ def test_an_unloaded_shard_writes_no_markers() -> None:
     broker.logs["a"].log.disk.offline = None
     broker.world.advance(10 * RETRY_MS)
     assert broker.markers("a") == []
+
+
+def test_a_deposed_coordinator_announces_no_more_decisions() -> None:
+    """A load announces more decisions than one share of the loop does, and its term ends between two shares."""
+    tried: list[tuple[str, int]] = []
+    broker, count = Broker(is_lone=False, before_marker=tried.append), 2 * MAX_AT_ONCE
+    broker.logs["a"].log.disk.offline = "is offline"
+    for number in range(count):
+        name = f"t{number}"
+        begun = broker.runtime.ask(name, InitProducerId(name, 60_000))
+        broker.world.settle()
+        broker.runtime.ask(name, AddPartitions(name, begun.value.producer, (A,), 2))
+        broker.runtime.ask(name, EndTransaction(name, begun.value.producer, True, 2))
+        broker.world.settle()
+    tried.clear()
+    broker.restart(settles=False)
+    while not tried:
+        assert broker.world.step()
+    epoch, before = broker.state_log.leader_epoch, len(tried)
+    assert before < count
+    broker.runtime.unload(0, epoch + 1)
+    broker.logs["a"].log.disk.offline = None
+    broker.world.advance(10 * MAX_RETRY_MS)
+    assert (broker.markers("a"), len(tried)) == ([], before)
+    broker.runtime.load(0, broker.state_log, epoch + 2)
+    broker.world.settle()
+    assert len(broker.markers("a")) == count
 
 
 def test_the_reply_waits_for_the_replicas_of_a_marker() -> None:
