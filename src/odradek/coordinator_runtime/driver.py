@@ -548,8 +548,7 @@ class Driver(Generic[S]):
         parked = [(request, promise, reply_to(request, error)) for request, promise in self.parked.values()]
         waiting = [*self._replies, *self._unreplicated.take_all(), *self._drop_waiting()]
         self.parked.clear()
-        self._records, self._replies = [], []
-        self._record_bytes = HEADER_BYTES
+        self._records, self._replies, self._record_bytes = [], [], HEADER_BYTES
         self._outgoing.send(parked)
         self._fail(waiting, error)
 
