@@ -82,7 +82,14 @@ SAME_CONSTANT = {
     "SMALL_BYTES": "each module's limit for its short way",
 }
 """Constants that several modules under ``src`` give one name and one value, each with the reason."""
-CONSTANTS_OF_APIS = {"VERSIONS", "IS_FREQUENT", "ADVERTISED_OLDEST", "REPLIES_TO_ANY_VERSION", "KEEPS_REQUESTS"}
+CONSTANTS_OF_APIS = {
+    "LISTENERS",
+    "VERSIONS",
+    "IS_FREQUENT",
+    "ADVERTISED_OLDEST",
+    "REPLIES_TO_ANY_VERSION",
+    "KEEPS_REQUESTS",
+}
 """The router reads these names from each handler."""
 UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|X" + r"XX|HA" + r"CK)\b")
 CALLS_ITSELF_PURE = re.compile(r"\b[Pp]ure\b(?! Python)|\b[Nn]o (?:clock|socket|I/O)\b")
@@ -341,7 +348,7 @@ def test_class_names_are_unique() -> None:
 
 
 def constants_of(tree: ast.Module) -> Iterator[tuple[str, object]]:
-    """The numbers and strings that a module names, without leading underscores. In ``A, B = 0, 1`` both names count."""
+    """The literals and patterns that a module names, without leading underscores. In ``A, B = 0, 1`` both count."""
     for node in tree.body:
         if not isinstance(node, ast.Assign):
             continue
@@ -355,9 +362,17 @@ def constants_of(tree: ast.Module) -> Iterator[tuple[str, object]]:
 
 
 def value_of(node: ast.expr) -> object:
-    """The value of an expression of numbers, or of a string; otherwise None."""
+    """The value of an expression of numbers, a string, a tuple or a set of them, or a compiled pattern; otherwise
+    None."""
     if isinstance(node, ast.Constant):
         return None if isinstance(node.value, bool) else node.value
+    if isinstance(node, ast.Tuple | ast.Set):
+        parts = [value_of(part) for part in node.elts]
+        kept = sorted(parts, key=repr) if isinstance(node, ast.Set) else parts
+        return None if None in parts or not parts else (type(node), *kept)
+    if isinstance(node, ast.Call) and ast.unparse(node.func) in ("frozenset", "re.compile"):
+        parts = [value_of(part) for part in node.args]
+        return None if None in parts or not parts else (ast.unparse(node.func), *parts)
     parts = (ast.BinOp, ast.UnaryOp, ast.Constant, ast.operator, ast.unaryop)
     if isinstance(node, ast.BinOp | ast.UnaryOp) and all(isinstance(part, parts) for part in ast.walk(node)):
         return eval(compile(ast.Expression(node), "", "eval"))  # only operators and constants
@@ -385,6 +400,9 @@ def test_shared_constants_are_found() -> None:
     sources = {"a": "X = 1 << 3\n_Y = 'text'\nA, B = 0, -1", "b": "_X = 9\nY = 'text'\nB = -1\nZ = 'a'", "c": "Z = 'b'"}
     found = shared_constants({name: ast.parse(source) for name, source in sources.items()})
     assert found == {"B": ["a", "b"], "Y": ["a", "b"]}
+    texts = ("T = ('a', 1)\nS = frozenset({'a', 'b'})\nP = re.compile('x+')\nQ = frozenset(T)", "T = ('b', 1)\n_S = "
+             "frozenset({'a', 'b'})\n_P = re.compile('x+')\nQ = frozenset(T)")  # fmt: skip
+    assert shared_constants(dict(zip("ab", map(ast.parse, texts), strict=True))) == {"S": ["a", "b"], "P": ["a", "b"]}
 
 
 def members_of(path: Path, name: str) -> set[str]:

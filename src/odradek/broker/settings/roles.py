@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from odradek.broker.settings.listener import WILDCARDS
 from odradek.broker.settings.listener_settings import CONTROLLER_LISTENERS, PROTOCOL_MAP, controller_listeners
 from odradek.core.errors import ConfigError
 from odradek.security.protocols import PLAINTEXT, PROTOCOLS
@@ -23,7 +24,6 @@ SETTINGS = (ROLES, VOTERS, SERVERS, CONTROLLER_LISTENERS)
 BROKER, CONTROLLER = "broker", "controller"
 FIRST_NODE = 1
 """The default of ``node.id``, as in ``table``."""
-_ANY_HOST = ("", "0.0.0.0", "::")
 _SECURED = frozenset(PROTOCOLS) - {PLAINTEXT}
 _ADDRESS = re.compile(r"(\[[\da-fA-F:.%]+\]|[\w.-]*):(\d{1,5})")
 _NAME_OF_LISTENER = re.compile(r"([\w.-]+)://")
@@ -158,7 +158,7 @@ def _check_support(node: NodeRoles) -> None:
             f"{VOTERS}: {_ids(node.voters)} names {len(node.voters)} controllers, and a cluster has one here: name one"
         )
     address = node.controller[1]
-    if address.port == 0 or address.host in _ANY_HOST:
+    if address.port == 0 or address.host in WILDCARDS:
         raise ConfigError(f"{VOTERS}: {_ids(node.voters)} is no address that brokers can reach: name host and port")
 
 

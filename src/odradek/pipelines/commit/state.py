@@ -20,6 +20,7 @@ ANY_REPLAY = REPLAY + "of-any-options.."
 Piece = tuple[TopicPartition, int, int]  # a range of offsets: partition, start, end
 # The last way out of a refusal, as the end of its line.
 ANOTHER_TABLE = "begin another table: another --output, and for ingest another --group"
+NEVER_NULL = frozenset({"topic", "partition", "offset"})  # a column that each record has
 _MASK = (1 << 63) - 1  # of a digest: Delta's ``txn`` has a signed integer of 64 bits
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from odradek.core.errors import ConfigError
-from odradek.pipelines.commit.state import ANOTHER_TABLE
+from odradek.pipelines.commit.state import ANOTHER_TABLE, NEVER_NULL
 from odradek.text.json_depth import parse_json
 from odradek.text.table_paths import COLUMN_MAPPING
 
@@ -34,7 +34,6 @@ _FEATURES = frozenset(
 )  # fmt: skip
 """Features that an added file cannot violate, or whose use ``_wrong_property`` and ``_wrong_column`` find. deltalake
 (1.6) commits to tables with these."""
-_NEVER_NULL = frozenset({"topic", "partition", "offset"})
 
 
 def check_supported(log: Log, name: str) -> None:
@@ -81,7 +80,7 @@ def _wrong_column(column: Mapping[str, Any]) -> str | None:
         if any(key.startswith(_IDENTITY) for key in metadata):
             return f"has the identity column {at}, which pipelines do not number: drop it"
     for at, part in parts:
-        if part.get("nullable") is False and at not in _NEVER_NULL:
+        if part.get("nullable") is False and at not in NEVER_NULL:
             return (
                 f"has the column {at} NOT NULL, which pipelines may leave null: remove that "
                 f"(ALTER TABLE … ALTER COLUMN {at} DROP NOT NULL)"

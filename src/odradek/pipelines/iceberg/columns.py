@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from odradek.core.errors import ConfigError
 from odradek.pipelines.commit.columns import RowColumns
-from odradek.pipelines.commit.state import ANOTHER_TABLE
+from odradek.pipelines.commit.state import ANOTHER_TABLE, NEVER_NULL
 from odradek.pipelines.files.file_layouts import LaidOutRows
 from odradek.pipelines.iceberg.column_changes import plain_columns
 from odradek.pipelines.iceberg.partitions import PartitionTransform, parts_of
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from pyiceberg.types import IcebergType, NestedField
 
 _ID = b"PARQUET:field_id"
-_NEVER_NULL = frozenset({"topic", "partition", "offset"})
 VERSIONS = (2,)
 """The format versions of tables to which pipelines write. Version 1 has no sequence numbers."""
 
@@ -91,7 +90,7 @@ def check_columns(
     columns = replace(rows or RowColumns({}), types=plain_columns(wanted))
     columns.check(plain_columns(table.schema()), name, may_lack=True)
     for field in table.schema().fields:
-        if (path := _required(field)) is not None and path not in _NEVER_NULL:
+        if (path := _required(field)) is not None and path not in NEVER_NULL:
             raise ConfigError(
                 f"the Iceberg table {name} has the required column {path}, which pipelines may leave null: make it "
                 f"optional (ALTER TABLE … ALTER COLUMN {path} DROP NOT NULL), or {ANOTHER_TABLE}"
