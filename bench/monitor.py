@@ -206,6 +206,7 @@ def run(args: argparse.Namespace, work: Path) -> dict[str, float]:
         CommitConnection(bootstrap, MARKER, MARKER)  # waits for the coordinator
         monitor = Monitored(bootstrap, "--interval", f"{args.interval}s")
         found["complete_s"] = monitor.wait_until_complete()
+        found["complete_cpu_s"] = cpu_seconds(monitor.pids)
         found["entries"] = monitor.status()["entries"]
         found["rss_mb"] = resident_bytes(monitor.pids) / 1e6
         print(found, flush=True)
