@@ -32,18 +32,18 @@ class PartitionRegistration(NamedTuple):
     def of(cls, record: PartitionRecord) -> PartitionRegistration:
         replicas = record.replicas
         return cls(
-            record.partition_id,
-            replicas,
-            replicas if record.isr == replicas else record.isr,  # one tuple for both: a cluster has many partitions
-            record.leader,
-            record.leader_epoch,
-            record.partition_epoch,
-            record.recovery_state,
-            record.removing,
-            record.adding,
-            record.directories,
-            record.elr,
-            record.last_known_elr,
+            partition_id=record.partition_id,
+            replicas=replicas,
+            isr=replicas if record.isr == replicas else record.isr,  # one tuple for both: a cluster has many partitions
+            leader=record.leader,
+            leader_epoch=record.leader_epoch,
+            partition_epoch=record.partition_epoch,
+            recovery_state=record.recovery_state,
+            removing=record.removing,
+            adding=record.adding,
+            directories=record.directories,
+            elr=record.elr,
+            last_known_elr=record.last_known_elr,
         )
 
     def changed(self, record: PartitionChangeRecord) -> PartitionRegistration:
@@ -71,19 +71,19 @@ class PartitionRegistration(NamedTuple):
     def record(self, topic_id: Id16) -> PartitionRecord:
         """Returns the record of a snapshot."""
         return PartitionRecord(
-            self.partition_id,
-            topic_id,
-            self.replicas,
-            self.isr,
-            self.leader,
-            self.leader_epoch,
-            self.partition_epoch,
-            self.directories,
-            self.removing,
-            self.adding,
-            self.recovery_state,
-            self.elr,
-            self.last_known_elr,
+            partition_id=self.partition_id,
+            topic_id=topic_id,
+            replicas=self.replicas,
+            isr=self.isr,
+            leader=self.leader,
+            leader_epoch=self.leader_epoch,
+            partition_epoch=self.partition_epoch,
+            directories=self.directories,
+            removing=self.removing,
+            adding=self.adding,
+            recovery_state=self.recovery_state,
+            elr=self.elr,
+            last_known_elr=self.last_known_elr,
         )
 
 
