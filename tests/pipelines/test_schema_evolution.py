@@ -55,6 +55,14 @@ def topic(bootstrap: str) -> str:
     return name
 
 
+def test_the_page_has_each_change() -> None:
+    page = Path(__file__).parents[2] / "docs" / "pipelines.md"
+    table = page.read_text().partition("| change of the schema | with `add` |\n|---|---|\n")[2].partition("\n\n")[0]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
+    assert [name for name, _ in rows] == [*ALLOWED, *REFUSED]
+    assert [name for name, said in rows if said.startswith("stops")] == list(REFUSED)
+
+
 def rows_by(kind: str, reader: str, root: Path) -> Any:
     return READERS[kind][reader](root)
 
