@@ -444,7 +444,7 @@ class GroupSchedule(MovingSchedule):
     """``run`` runs it. Raises SimulationFailure."""
 
     def __init__(self, seed: int) -> None:
-        nodes = GroupNodes(seed=seed, topic_partitions=SHARED)
+        nodes = GroupNodes(seed=seed, topic_partitions=SHARED, count=3 + seed % 2)
         super().__init__(nodes, [(OFFSETS_TOPIC, index) for index in range(PARTITIONS)], STEPS)
         topic = self.nodes.controller.broker.catalog.topic(TOPIC)
         assert topic is not None

@@ -1,5 +1,5 @@
-"""The faults of a schedule of whole brokers whose coordinators move: brokers are killed, lose power, stop and are cut
-off while clients act. All of it follows from a seed.
+"""The faults of a schedule of whole brokers whose coordinators move: brokers are killed, lose power, stop, are
+halted and are cut off, one way or both, and the controller is killed, while clients act. All of it follows from a seed.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from odradek.core.ids import PartitionKey
 from odradek.wire import frames
 from support.group_nodes import GroupNodes
 from support.node_faults import NodeFaults
+from support.simulated_controller import CONTROLLER
 
 
 class MovingSchedule(ABC):
@@ -62,8 +63,22 @@ class MovingSchedule(ABC):
     def _step(self) -> None:
         rng, nodes, faults = self.rng, self.nodes, self._faults
         kind = rng.choices(
-            ("nothing", "kill", "power", "start", "cut", "join", "stop", "member", "elect"),
-            (40, 3, 1, 9, 3, 8, 2, 4, 4),
+            (
+                "nothing",
+                "kill",
+                "power",
+                "start",
+                "cut",
+                "join",
+                "stop",
+                "member",
+                "elect",
+                "halt",
+                "resume",
+                "deafen",
+                "controller",
+            ),
+            (40, 3, 1, 9, 3, 8, 2, 4, 4, 3, 7, 3, 1),
         )[0]
         up = faults.up
         if kind == "kill" and up and faults.may_kill():
@@ -72,18 +87,37 @@ class MovingSchedule(ABC):
         elif kind == "power" and up and faults.may_cut_power():
             faults.cut_power(rng.choice(up))
             self.counts["kills"] += 1
-        elif kind == "stop" and len(up) == len(nodes.brokers) and faults.may_kill():
+        elif kind == "stop" and len(up) == len(nodes.brokers) and faults.may_kill() and faults.has_controller:
             self.counts["stops" if faults.stop(self._victim(up)) else "kills"] += 1
+        elif kind == "start" and not faults.has_controller:
+            nodes.controller.begin()
         elif kind == "start" and faults.down:
             faults.start_one()
         elif kind == "cut":
             nodes.network.cut_off.add(self._victim(sorted(nodes.brokers)))
+        elif kind == "deafen":
+            self._deafen()
         elif kind == "join":
-            nodes.network.cut_off.clear()
+            faults.join()
+        elif kind == "halt" and up:
+            faults.halt(self._victim(up))
+            self.counts["halts"] += 1
+        elif kind == "resume":
+            faults.resume()
+        elif kind == "controller" and faults.has_controller:
+            nodes.controller.kill()
+            self.counts["controllers"] += 1
         elif kind == "member":
             self.change_clients()
         elif kind == "elect":
             self._elect()
+
+    def _deafen(self) -> None:
+        """What one node sends does not reach another one any more."""
+        victim = self._victim(sorted(self.nodes.brokers))
+        other = self.rng.choice([one for one in (*sorted(self.nodes.brokers), CONTROLLER) if one != victim])
+        self.nodes.network.deaf.add((victim, other) if self.rng.random() < 0.5 else (other, victim))
+        self.counts["one-way cuts"] += 1
 
     def _victim(self, some: list[int]) -> int:
         leader = self.wanted_victim()
@@ -95,6 +129,8 @@ class MovingSchedule(ABC):
 
     def _elect(self) -> None:
         """Asks for the preferred leaders: coordinators move while all brokers live."""
+        if not self._faults.has_controller:
+            return
         by_topic: dict[str, list[int]] = {}
         for topic, index in self.logs:
             by_topic.setdefault(topic, []).append(index)

@@ -1,5 +1,5 @@
-"""The faults of a schedule of whole brokers: brokers are killed, lose power, stop and are cut off. What happens, and to
-which broker, is the schedule's choice.
+"""The faults of a schedule of whole brokers: brokers are killed, lose power, stop, are halted and are cut off, one way
+or both, and the controller is killed. What happens, and to which broker, is the schedule's choice.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from support.replicated_nodes import ReplicatedNodes
 
 
 class NodeFaults:
-    """``down``: the brokers that do not run. ``are_in_sync``: whether all replicas are.
+    """``down``: the brokers that do not run. ``halted``: those that have got SIGSTOP. ``are_in_sync``: whether all
+    replicas are.
 
     One broker loses power at a time, when all are in sync, and no other one is killed before all are again: fewer
     brokers than the minimum are lost at a time, and what one disk has lost, others have.
@@ -22,6 +23,7 @@ class NodeFaults:
         self._are_in_sync = are_in_sync
         self._has_lost_power = False
         self.down: set[int] = set()
+        self.halted: set[int] = set()
 
     @property
     def up(self) -> list[int]:
@@ -29,9 +31,11 @@ class NodeFaults:
 
     def serves(self, number: int) -> bool:
         broker = self._nodes.brokers[number]
-        return broker.node.process.is_alive and number not in self.down and broker.is_joined
+        runs = broker.node.process.is_alive and number not in self.down | self.halted
+        return runs and broker.is_joined
 
     def kill(self, number: int) -> None:
+        self.halted.discard(number)
         self.down.add(number)
         self._nodes.brokers[number].kill()
 
@@ -51,6 +55,25 @@ class NodeFaults:
         self.down.add(number)
         return True
 
+    def halt(self, number: int) -> None:
+        self.halted.add(number)
+        self._nodes.brokers[number].node.process.halt()
+
+    def resume(self) -> None:
+        """All that the halted brokers have got meanwhile arrives now."""
+        for number in sorted(self.halted):
+            self._nodes.brokers[number].node.process.resume()
+        self.halted.clear()
+
+    def join(self) -> None:
+        """All nodes reach each other again."""
+        self._nodes.network.cut_off.clear()
+        self._nodes.network.deaf.clear()
+
+    @property
+    def has_controller(self) -> bool:
+        return self._nodes.controller.node.process.is_alive
+
     def start_one(self) -> None:
         """Starts one of the brokers that do not run."""
         number = self._rng.choice(sorted(self.down))
@@ -60,7 +83,10 @@ class NodeFaults:
     def end(self) -> None:
         """Ends all faults, and waits until all brokers have joined."""
         nodes = self._nodes
-        nodes.network.cut_off.clear()
+        self.join()
+        self.resume()
+        if not self.has_controller:
+            nodes.controller.begin()
         for number in sorted(self.down):
             nodes.brokers[number].begin()
         self.down.clear()
@@ -77,5 +103,5 @@ class NodeFaults:
     def _are_over(self) -> bool:
         """A broker that has begun again counts when it has joined: until then the ISR is that of its former process."""
         nodes = self._nodes
-        has_all = not self.down and all(one.is_joined for one in nodes.brokers.values())
-        return has_all and not nodes.network.cut_off and self._are_in_sync()
+        has_all = not self.down and not self.halted and all(one.is_joined for one in nodes.brokers.values())
+        return has_all and not nodes.network.cut_off and not nodes.network.deaf and self._are_in_sync()

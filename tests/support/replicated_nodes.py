@@ -60,9 +60,10 @@ class ReplicatedNodes:
 
     @property
     def alive(self) -> dict[int, SimulatedBroker]:
-        """The brokers that run and are not cut off."""
+        """The brokers that run, and are neither halted nor cut off."""
+        ones = ((number, one, one.node.process) for number, one in self.brokers.items())
         cut = self.network.cut_off
-        return {number: one for number, one in self.brokers.items() if one.node.process.is_alive and number not in cut}
+        return {at: one for at, one, process in ones if process.is_alive and not process.is_halted and at not in cut}
 
     def partition(self, broker: int, name: str = "t", index: int = 0) -> ReplicatedPartition:
         found = self.brokers[broker].broker.partitions[name, index]

@@ -36,9 +36,6 @@ class SimulatedLink:
     def protocol(self) -> asyncio.BaseProtocol:
         return self._protocol
 
-    def _is_cut(self) -> bool:
-        return not (self._network.is_up(self._near) and self._network.is_up(self._far))
-
     def _later(self, work: Callable[[], None]) -> None:
         """Does something at the near node after the time of travel, unless it is dead."""
         self._near.world.at(self._arrival("near"), lambda: self._near.loop.run(work), self._near.process)
@@ -50,7 +47,7 @@ class SimulatedLink:
         return at_ms
 
     def _on_frame(self, frame: bytes) -> None:
-        if not self._is_cut():
+        if not self._network.loses(self._far, self._near):
             self._later(lambda: self._receive(frames.frame(frame)))
 
     def _receive(self, data: bytes) -> None:
@@ -80,7 +77,7 @@ class SimulatedLink:
         return None
 
     def write(self, data: bytes) -> None:
-        if not self._is_cut():
+        if not self._network.loses(self._near, self._far):
             self._near.world.at(self._arrival("far"), lambda: self._wire.send(data), self._far.process)
 
     def abort(self) -> None:
@@ -89,7 +86,8 @@ class SimulatedLink:
 
 
 class SimulatedNetwork:
-    """The network between the nodes of a cluster. ``cut_off``: nodes whose bytes are lost, both ways.
+    """The network between the nodes of a cluster. ``cut_off``: nodes whose bytes are lost, both ways. ``deaf``: pairs
+    of a sender and a receiver that its bytes do not reach.
 
     ``most_travel_ms``: bytes travel for 1 ms up to this time. ``brokers``: by the name of their host. ``ports``: hosts
     by port, of nodes that have the same address."""
@@ -99,6 +97,7 @@ class SimulatedNetwork:
         self.brokers: dict[str, SimulatedBroker] = {}
         self.ports: dict[int, str] = {}
         self.cut_off: set[int] = set()
+        self.deaf: set[tuple[int, int]] = set()
         self.most_travel_ms = TRAVEL_MS
 
     def travel_ms(self) -> int:
@@ -106,6 +105,11 @@ class SimulatedNetwork:
 
     def is_up(self, node: SimulatedNode) -> bool:
         return node.broker.node_id not in self.cut_off
+
+    def loses(self, sender: SimulatedNode, receiver: SimulatedNode) -> bool:
+        """Whether bytes from one node to another are lost."""
+        pair = sender.broker.node_id, receiver.broker.node_id
+        return not (self.is_up(sender) and self.is_up(receiver)) or pair in self.deaf
 
     def node_at(self, host: str, port: int) -> SimulatedNode | None:
         """Returns the present process of the node at an address; None if there is none."""
@@ -123,7 +127,9 @@ class SimulatedNetwork:
 
         def arrive() -> None:
             far = self.node_at(host, port)
-            if made.cancelled() or not self.is_up(near) or (far is not None and not self.is_up(far)):
+            if made.cancelled() or not self.is_up(near):
+                return
+            if far is not None and (self.loses(near, far) or self.loses(far, near)):
                 return  # the packets are lost
             if far is not None and far.process.is_alive:
                 made.set_result(SimulatedLink(self, near, far, make))

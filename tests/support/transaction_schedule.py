@@ -384,13 +384,18 @@ class TransactionSchedule(MovingSchedule):
         return self.nodes.leader(*self.rng.choice(self.logs))
 
     def _cut_one_off(self) -> None:
-        """Cuts a broker off for longer than its session, while nothing else fails. Transactions go on without it."""
+        """Halts a broker or cuts it off for longer than its session, while nothing else fails. Transactions go on
+        without it."""
         self._run(lambda: all(client.producer is not None for client in self.clients), "a producer gets no id")
         for _ in range(self.rng.randrange(40)):
             self.act()
             self.world.advance(self.rng.choice((1, 5, 20)))
         number = self.rng.choice((1, 2, 3, 4, 4, 4))
-        self.nodes.network.cut_off.add(number)
+        is_halted = self.rng.random() < 0.5
+        if is_halted:
+            self._faults.halt(number)
+        else:
+            self.nodes.network.cut_off.add(number)
         self._cut.add(number)
         before = [client.ended for client in self.clients]
 
@@ -400,7 +405,8 @@ class TransactionSchedule(MovingSchedule):
         self._run(go_on, f"transactions wait for broker {number}, which is cut off", MOST_PAUSE_MS)
         self.counts["cut off"] += 1
         self._cut.clear()
-        self.nodes.network.cut_off.clear()
+        self._faults.resume()
+        self._faults.join()
 
     # --- readers ------------------------------------------------------------------------------------------------
 
