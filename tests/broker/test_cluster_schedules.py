@@ -11,7 +11,7 @@ from support.world import SimulationFailure
 
 from odradek.broker.loop.scheduler import Steps
 from odradek.broker.node import cluster_member
-from odradek.broker.node.cluster_member import BrokerMember
+from odradek.broker.node.cluster_role import BrokerMember
 from odradek.broker.remote.forwarder import RequestForwarder
 from odradek.broker.remote.observer_quorum import ObserverQuorum
 from odradek.catalog.delta import Delta
