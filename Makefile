@@ -116,6 +116,7 @@ bench: setup
 	$(BIN)/python -m bench.failover
 	$(BIN)/python -m bench.truncation
 	$(BIN)/python -m bench.security
+	$(BIN)/python -m bench.monitor
 
 oracle: setup
 	$(BIN)/python -m tests.oracle.record $(BOOTSTRAP)

@@ -13,9 +13,6 @@ from typing import TYPE_CHECKING
 from odradek.core.errors import StorageError
 from odradek.pipelines.checkpoint import newest_done, newest_number, text_in
 from odradek.pipelines.filesystems.location import Location
-from odradek.spark.driver.micro_batch_groups import planned_ends
-from odradek.spark.driver.query_sources import execution_of
-from odradek.spark.session_activation import is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,6 +58,11 @@ class OwnPlan:
 def _ends_in_memory(spark: SparkSession, batch: int) -> list[str] | None:
     """Returns the lines that Spark has written for a micro-batch that it has planned; None if they are unknown, as in
     Spark Connect."""
+    # Here, because an ingest without new records must not load PySpark.
+    from odradek.spark.driver.micro_batch_groups import planned_ends
+    from odradek.spark.driver.query_sources import execution_of
+    from odradek.spark.session_activation import is_connect
+
     query = None if is_connect(spark) else spark.sparkContext.getLocalProperty("sql.streaming.queryId")
     execution = None if query is None else execution_of(spark, query)
     ends = None if execution is None else planned_ends(execution, batch)

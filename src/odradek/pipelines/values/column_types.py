@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from odradek.pipelines.values.avro import AvroDecoder, in_micros
 from odradek.pipelines.values.formats import ValueFormat
 from odradek.pipelines.values.reader import ERROR
 from odradek.pipelines.values.record_values import RAW, RECORD_COLUMNS, Values
@@ -55,6 +54,8 @@ def _type_of_value(values: Values) -> Any:
         case ValueFormat.RAW:
             return "binary"
         case ValueFormat.AVRO:
+            from odradek.pipelines.values.avro import AvroDecoder, in_micros  # slow to import, for Avro alone
+
             assert values.schema is not None
             return _of_arrow(in_micros(AvroDecoder(values.schema, values.framing, values.writer_schemas).decoded))
     if values.schema is None:
