@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.browser_tab import Tab, axe_script
+from support.browser_tab import Tab
 from support.changed_groups import BEFORE, ChangedGroups
 from support.monitor_view import served
 
@@ -67,13 +67,9 @@ def test_pages_have_no_violation_and_fit_the_screen(
     browser: Any, url: str, groups: ChangedGroups, scheme: str, width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tab = Tab(browser, url, viewport={"width": width, "height": 900}, color_scheme=scheme)
-    session = tab.context.new_cdp_session(tab.page)
 
     def check(name: str) -> None:
-        session.send("Runtime.evaluate", {"expression": axe_script()})
-        violations = tab.page.evaluate("axe.run()")["violations"]
-        assert [(one["id"], one["nodes"][0]["html"]) for one in violations] == [], name
-        assert tab.page.evaluate("document.documentElement.scrollWidth") <= width, name
+        tab.check(name)
         picture(tab.page, f"{name}-{width}-{scheme}")
 
     page = tab.open("/?search=bulk")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.brokers import unique
-from support.browser_tab import Tab, axe_script
+from support.browser_tab import Tab
 from support.changed_group import ChangedGroup
 from support.monitor_view import served
 
@@ -64,13 +64,9 @@ def test_pages_have_no_violation_and_fit_the_screen(
     width: int,
 ) -> None:
     tab = Tab(browser, url, viewport={"width": width, "height": 900}, color_scheme=scheme)
-    session = tab.context.new_cdp_session(tab.page)
 
     def check(name: str) -> None:
-        session.send("Runtime.evaluate", {"expression": axe_script()})
-        violations = tab.page.evaluate("axe.run()")["violations"]
-        assert [(one["id"], one["nodes"][0]["html"]) for one in violations] == [], name
-        assert tab.page.evaluate("document.documentElement.scrollWidth") <= width, name
+        tab.check(name)
         picture(tab.page, f"{name}-{width}-{scheme}")
 
     page = tab.open(named("/group", world.group))

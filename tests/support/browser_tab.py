@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 
-def axe_script() -> str:
+def _axe_script() -> str:
     """Returns the script of axe-core."""
     import axe_playwright_python
 
@@ -33,6 +33,15 @@ class Tab:
     def open(self, path: str) -> Any:
         self.page.goto(self.url + path)
         return self.page
+
+    def check(self, name: str) -> None:
+        """Axe finds no violation on the page, and nothing is wider than the screen. ``name``: of the page."""
+        # The policy of the page forbids foreign scripts, so axe comes in by the browser's own protocol.
+        session = self.context.new_cdp_session(self.page)
+        session.send("Runtime.evaluate", {"expression": _axe_script()})
+        violations = self.page.evaluate("axe.run()")["violations"]
+        assert [(one["id"], one["nodes"][0]["html"]) for one in violations] == [], name
+        assert self.page.evaluate("document.documentElement.scrollWidth") <= self.page.viewport_size["width"], name
 
     def close(self) -> None:
         self.context.close()
