@@ -64,7 +64,7 @@ class Monitored:
     def wait_until_complete(self) -> float:
         """Returns the seconds since the start of the process."""
         while not self.status()["ready"]:
-            time.sleep(0.1)
+            time.sleep(0.1)  # questions without a pause would cost the monitor CPU time
         return time.perf_counter() - self.began
 
     def gauge(self, name: str) -> float:
@@ -109,7 +109,7 @@ def load(bootstrap: str, groups: int, rate: float, seconds: float) -> dict[str, 
     while (now := time.perf_counter()) < begun + seconds:
         due = int((now - begun) * rate / PER_REQUEST)
         if sent >= due:
-            time.sleep(0.002)
+            time.sleep(0.002)  # until the next request is due
             continue
         connection.socket.sendall(packed[sent % len(packed)])
         sent, in_flight = sent + 1, in_flight + 1
@@ -124,14 +124,14 @@ def load(bootstrap: str, groups: int, rate: float, seconds: float) -> dict[str, 
 
 def refresh(monitor: Monitored, interval_s: float) -> dict[str, float]:
     """Nothing is committed, and nothing is asked of the service while its CPU time counts."""
-    time.sleep(interval_s + 1)
+    time.sleep(interval_s + 1)  # the first poll after the view is complete does not count
     cpu_s, begun, times = cpu_seconds(monitor.pids), time.perf_counter(), []
-    time.sleep(5 * interval_s)
+    time.sleep(5 * interval_s)  # five polls
     cpu_s = cpu_seconds(monitor.pids) - cpu_s
     polls = (time.perf_counter() - begun) / interval_s
     for _ in range(3):
         times.append(monitor.gauge("kafka_consumergroup_poll_time_ms") / 1e3)
-        time.sleep(interval_s)
+        time.sleep(interval_s)  # until the next poll
     return {"refresh_s": median(times), "refresh_cpu_s": cpu_s / polls}
 
 
@@ -161,7 +161,7 @@ def metrics(bootstrap: str) -> dict[str, float]:
         at = time.perf_counter()
         size = len(monitor.get("/metrics"))
         took.append(time.perf_counter() - at)
-        time.sleep(1)
+        time.sleep(1)  # as between two scrapes
     monitor.end()
     return {"metrics_s": median(took), "metrics_mb": size / 1e6}
 
@@ -183,9 +183,9 @@ def follow(bootstrap: str, monitor: Monitored, groups: int, rate: float, seconds
             admin.alter_group_offsets(MARKER, {place: OffsetAndMetadata(number)})
             broker_lag.append(time.perf_counter() - at)
             while json.loads(monitor.get(f"/api/v1/groups/{MARKER}"))["partitions"][0]["committed_offset"] < number:
-                time.sleep(0.05)
+                time.sleep(0.05)  # the error of the time
             behind.append(time.perf_counter() - at)
-            time.sleep(0.5)
+            time.sleep(0.5)  # the marker commits cost little beside the load
         share = (cpu_seconds(monitor.pids) - cpu_s) / (time.perf_counter() - begun)
     (line,) = [one for one in loading.communicate()[0].splitlines() if one.startswith("{")]
     return {

@@ -6,7 +6,7 @@ The same rounds run on three nodes of Apache Kafka 4.3.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from support.history_rounds import (
     FAULTS,
     ISOLATED_CONTROLLER,
     ApacheNodes,
+    FaultyNodes,
     HistoryRounds,
     our_nodes,
     report,
@@ -126,18 +127,26 @@ def cast_of(rounds: HistoryRounds, seed: int, request: pytest.FixtureRequest) ->
         rounds.add(OdradekMember, group=f"{rounds.topic}.classic")
 
 
+def findings(
+    nodes: FaultyNodes, seed: int, faults: Iterable[str], tmp_path: Path, request: pytest.FixtureRequest
+) -> str:
+    """Runs these faults beside the clients of a long history. Returns what the checker finds."""
+    with HistoryRounds(nodes, unique("h"), MANY_PARTITIONS, seed) as rounds:
+        cast_of(rounds, seed, request)
+        rounds.begin()
+        for name in faults:
+            rounds.run(name)
+        return report(rounds.end(), rounds.history, tmp_path)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(HISTORIES))
 def test_many_rounds_of_faults(
     cluster: odradek.Cluster, seed: int, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    with HistoryRounds(cluster, unique("h"), MANY_PARTITIONS, seed) as rounds:
-        cast_of(rounds, seed, request)
-        rounds.begin()
-        dice = random.Random(seed)
-        for _ in range(ROUNDS_OF_A_HISTORY):
-            rounds.run(dice.choice([*FAULTS, *CUTS]))
-        assert report(rounds.end(), rounds.history, tmp_path) == ""
+    dice = random.Random(seed)
+    drawn = [dice.choice([*FAULTS, *CUTS]) for _ in range(ROUNDS_OF_A_HISTORY)]
+    assert findings(cluster, seed, drawn, tmp_path, request) == ""
 
 
 @pytest.mark.slow
@@ -170,12 +179,7 @@ def apache_nodes(kafka_cp: str, tmp_path: Path) -> Iterator[ApacheNodes]:
 def test_the_same_rounds_on_apache_kafka(
     apache_nodes: ApacheNodes, seed: int, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    with HistoryRounds(apache_nodes, unique("h"), MANY_PARTITIONS, seed) as rounds:
-        cast_of(rounds, seed, request)
-        rounds.begin()
-        for name in SHORT:
-            rounds.run(name)
-        assert report(rounds.end(), rounds.history, tmp_path) == ""
+    assert findings(apache_nodes, seed, SHORT, tmp_path, request) == ""
 
 
 @pytest.mark.slow
@@ -184,10 +188,6 @@ def test_many_rounds_on_apache_kafka(
     apache_nodes: ApacheNodes, seed: int, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """All faults that need no network of ours."""
-    with HistoryRounds(apache_nodes, unique("h"), MANY_PARTITIONS, seed) as rounds:
-        cast_of(rounds, seed, request)
-        rounds.begin()
-        dice = random.Random(seed)
-        for _ in range(ROUNDS_OF_A_HISTORY):
-            rounds.run(dice.choice([*FAULTS]))
-        assert report(rounds.end(), rounds.history, tmp_path) == ""
+    dice = random.Random(seed)
+    drawn = [dice.choice([*FAULTS]) for _ in range(ROUNDS_OF_A_HISTORY)]
+    assert findings(apache_nodes, seed, drawn, tmp_path, request) == ""

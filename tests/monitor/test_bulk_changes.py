@@ -196,7 +196,9 @@ def test_a_commit_that_comes_meanwhile_is_not_overwritten(
         change = world.apply(plan)
     assert [one.outcome for one in change.changes] == [DONE, DONE, FAILED]
     assert "not tried: " in change.changes[2].text
-    assert last.commits()[last.parts[0]] == commit._replace(leader_epoch=last.commits()[last.parts[0]].leader_epoch)  # type: ignore[union-attr]
+    found = last.commits()[last.parts[0]]
+    assert found is not None
+    assert found == commit._replace(leader_epoch=found.leader_epoch)
 
 
 def test_a_group_that_the_cluster_has_lost_is_named(world: ChangedGroups) -> None:

@@ -63,7 +63,7 @@ class Decisions:
         return self._decided.get(transaction) or TransactionDecision("aborted", inf, inf)
 
     def commit_of(self, fetch: OffsetLookup) -> CommittedOffset | None:
-        """Returns the commit whose offset a fetch shows, if only one may be it."""
+        """Returns the only commit that has the offset of a fetch; None if there is no such commit, or several."""
         if fetch.outcome != "done" or fetch.offset is None:
             return None
         return self._commits.get((fetch.register, fetch.offset))
