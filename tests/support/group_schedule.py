@@ -252,6 +252,14 @@ class GroupMember(GroupClient):
         self.ask(OFFSET_COMMIT, 9, message, take)
 
     def refused(self, code: ErrorCode, leads: bool) -> None:
+        """A coordinator that was halted, and does not know yet that it is deposed, may not know the group either:
+        the next one has created it. A group that exists is never lost by its coordinator."""
+        if code is _E.group_id_not_found and not leads:
+            self.forget()
+        else:
+            self._refuse(code, leads)
+
+    def _refuse(self, code: ErrorCode, leads: bool) -> None:
         raise NotImplementedError
 
 
@@ -293,7 +301,7 @@ class ClassicMember(GroupMember):
         self._has_to_join = True
         self._is_in_log = False
 
-    def refused(self, code: ErrorCode, leads: bool) -> None:
+    def _refuse(self, code: ErrorCode, leads: bool) -> None:
         if code is _E.fenced_instance_id and self._is_in_log and leads:
             raise SimulationFailure(f"{self.name} in {self.group} is fenced, and the log has its member id")
         if code in _UNKNOWN:
@@ -395,7 +403,7 @@ class ConsumerMember(GroupMember):
         else:
             self._beat()
 
-    def refused(self, code: ErrorCode, leads: bool) -> None:
+    def _refuse(self, code: ErrorCode, leads: bool) -> None:
         if code in _UNKNOWN:
             if code is not _E.stale_member_epoch:
                 self.forget()
