@@ -65,6 +65,14 @@ def _user_data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _admin_clients() -> Iterator[None]:
+    """Ends the admin clients of the module: they would connect to the ports of its brokers, also of later ones."""
+    yield
+    if (publish := sys.modules.get("support.publish")) is not None:
+        publish.admin.cache_clear()
+
+
 @pytest.fixture
 def caplog(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
     """Leaves out asyncio's lines: a garbage collection logs there what an earlier test's client did not close."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -27,9 +27,13 @@ STARTING = (
 )
 
 
-@cache
+@lru_cache(maxsize=2)
 def admin(bootstrap: str) -> AdminClient:
-    """One admin client for each broker; a deleted client loses its outstanding replies."""
+    """One admin client for each broker, since a deleted client loses its outstanding replies.
+
+    Few, since a client always connects to the port of its broker again, and may create its topics there. A broker of
+    another test may have that port later.
+    """
     return AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
 
 
