@@ -23,15 +23,13 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench import raw
 from bench.groups import PER_REQUEST, many_offsets
 from bench.sides import cpu_seconds, resident_bytes
-from bench.workload import CommitConnection, commit_request, create_topic
+from bench.workload import CommitConnection, create_topic
 from odradek.client import Admin
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.monitor.choices import SORTS
@@ -40,7 +38,6 @@ from odradek.testing.process import BrokerProcess
 FIGURES = ("refresh", "sorts", "metrics", "follow")
 TOPICS, MARKER = 100, "marker"
 _CONFIG = {"log.cleaner.enable": "false"}
-_WINDOW = 16
 
 
 class Monitored:
@@ -88,35 +85,6 @@ def fill(bootstrap: str, groups: int, times: int) -> None:
         # The groups of a topic have its name and a number; many_offsets creates it.
         many_offsets(bootstrap, topic_of(number), len(range(number, groups, TOPICS)), PER_REQUEST, times)
     create_topic(bootstrap, MARKER, 1)
-
-
-def requests(groups: int, first: int) -> Iterator[bytes]:
-    """Yields commits of 100 partitions, of one group after another, with rising offsets."""
-    offset = first
-    while True:
-        for number in range(groups):
-            topic = topic_of(number)
-            yield commit_request(f"{topic}-{number // TOPICS}", topic, range(PER_REQUEST), offset)
-        offset += 1
-
-
-def load(bootstrap: str, groups: int, rate: float, seconds: float) -> dict[str, float]:
-    """Commits at a rate of partitions a second. The requests are packed before, so that the load costs little."""
-    connection = raw.Connection(bootstrap)
-    source = requests(groups, 1_000)
-    packed = [next(source) for _ in range(min(groups * 3, int(rate * seconds / PER_REQUEST) + 1))]
-    begun, sent, in_flight = time.perf_counter(), 0, 0
-    while (now := time.perf_counter()) < begun + seconds:
-        due = int((now - begun) * rate / PER_REQUEST)
-        if sent >= due:
-            time.sleep(0.002)  # until the next request is due
-            continue
-        connection.socket.sendall(packed[sent % len(packed)])
-        sent, in_flight = sent + 1, in_flight + 1
-        if in_flight == _WINDOW:
-            connection.reply()
-            in_flight -= 1
-    return {"per_s": sent * PER_REQUEST / (time.perf_counter() - begun)}
 
 
 # --- figures ----------------------------------------------------------------------------------------------------------
@@ -167,10 +135,15 @@ def metrics(bootstrap: str) -> dict[str, float]:
 
 
 def follow(bootstrap: str, monitor: Monitored, groups: int, rate: float, seconds: float) -> dict[str, float]:
-    """``behind_s``: the longest time from a commit of the marker group to the view that has it."""
-    arguments = json.dumps({"bootstrap": bootstrap, "groups": groups, "rate": rate, "seconds": seconds})
-    command = [sys.executable, "-m", "bench.monitor", "--load", arguments]
-    loading = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    """``behind_s``: the longest time from the reply to a commit of the marker group to the view that has it."""
+    names = [(f"{topic_of(number)}-{number // TOPICS}", topic_of(number)) for number in range(groups)]
+    given = {"bootstrap": bootstrap, "groups": names, "partitions": PER_REQUEST, "rate": rate, "seconds": seconds}
+    loading = subprocess.Popen(
+        [sys.executable, "-m", "bench.monitor_load"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert loading.stdin is not None
+    loading.stdin.write(json.dumps(given | {"first": 1_000}))
+    loading.stdin.close()
     with Admin(bootstrap) as admin:
         place, behind, number = TopicPartition(MARKER, 0), [], 0
         admin.alter_group_offsets(MARKER, {place: OffsetAndMetadata(0)})
@@ -181,16 +154,19 @@ def follow(bootstrap: str, monitor: Monitored, groups: int, rate: float, seconds
             number += 1
             at = time.perf_counter()
             admin.alter_group_offsets(MARKER, {place: OffsetAndMetadata(number)})
-            broker_lag.append(time.perf_counter() - at)
+            committed = time.perf_counter()
+            broker_lag.append(committed - at)
             while json.loads(monitor.get(f"/api/v1/groups/{MARKER}"))["partitions"][0]["committed_offset"] < number:
-                time.sleep(0.05)  # the error of the time
-            behind.append(time.perf_counter() - at)
+                time.sleep(0.2)  # the error of the time; each question costs the monitor some milliseconds
+            behind.append(time.perf_counter() - committed)
             time.sleep(0.5)  # the marker commits cost little beside the load
         share = (cpu_seconds(monitor.pids) - cpu_s) / (time.perf_counter() - begun)
-    (line,) = [one for one in loading.communicate()[0].splitlines() if one.startswith("{")]
+    assert loading.stdout is not None
+    loaded = json.loads(loading.stdout.read())
+    loading.wait()
     return {
         "behind_s": max(behind), "behind_median_s": median(behind), "core_share": share,
-        "commit_s": max(broker_lag), "loaded_per_s": json.loads(line)["per_s"],
+        "commit_s": max(broker_lag), "loaded_per_s": loaded["per_s"], "load_cpu_share": loaded["cpu_share"],
     }  # fmt: skip
 
 
@@ -234,15 +210,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=40, help="how long they are committed (default 40)")
     parser.add_argument("--interval", type=float, default=10, help="seconds between two polls (default 10)")
     parser.add_argument("--only", nargs="+", choices=FIGURES, default=list(FIGURES), help="only these figures")
-    parser.add_argument("--load", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
 def main() -> None:
     args = arguments()
-    if args.load:
-        print(json.dumps(load(**json.loads(args.load))))
-        return
     print(f"load average at the start: {os.getloadavg()}", flush=True)
     work = Path(tempfile.mkdtemp(prefix="odradek-monitor-"))
     try:

@@ -4,9 +4,9 @@
 
 The script checks the base install of the wheel: its size and number of packages, the command ``odradek`` and its errors
 for wrong input, the README's program, and the pytest fixtures in two processes. With ``[arrow]`` it reads columns. With
-``[demo]`` it runs the whole demo, with the Java of that extra. It checks that the sdist has the tests; ``--unit`` also
-runs the sdist's unit tests. The first failure ends the script with exit code 1. The printed times of first polls decide
-nothing.
+``[demo]`` it runs the whole demo, with the Java of that extra. With ``[ui]`` the monitor serves its pages. It checks
+that the sdist has the tests; ``--unit`` also runs its unit tests. The first failure ends the script with exit code 1.
+The printed times of first polls decide nothing.
 """
 
 from __future__ import annotations
@@ -84,6 +84,42 @@ with odradek.Broker() as broker:
                 env=os.environ | {"NUMBA_CACHE_DIR": empty}, check=True,
             )
 """
+MONITOR = r"""
+import json, re, subprocess, sys, time, urllib.request
+import odradek
+from odradek import Admin, OffsetAndMetadata, TopicPartition
+
+def get(path):
+    with urllib.request.urlopen(url + path, timeout=60) as reply:
+        return reply.read().decode()
+
+with odradek.Broker() as broker, Admin(broker.bootstrap_servers) as admin:
+    admin.create_topics([odradek.client.NewTopic("orders")])
+    admin.alter_group_offsets("billing", {TopicPartition("orders", 0): OffsetAndMetadata(0)})
+    command = [sys.argv[1], "monitor", "-b", broker.bootstrap_servers, "--listen", "127.0.0.1:0", "--interval", "1s"]
+    monitor = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    url = monitor.stdout.readline().split()[1]
+    try:
+        while not json.loads(get("/api/v1/status"))["ready"]:
+            time.sleep(0.1)
+        parts = set()
+        for path in ("/", "/group?name=billing", "/topic?name=orders"):
+            page = get(path)
+            assert "billing" in page, page
+            parts |= set(re.findall(r'(?:src|href|hx-get|action)="([^"]+)"', page))
+        files = sorted(part for part in parts if part.startswith("/static/"))
+        for file in files:
+            text = get(file)
+            parts |= set(re.findall(r"url\(['\"]?([^'\")]+)", text)) if ".css" in file else set()
+        away = [part for part in parts if not part.startswith(("/", "#", "?", "data:")) or part.startswith("//")]
+        assert not away, f"the pages refer to {away}"
+        assert "burrow_kafka_consumer_status" in get("/metrics")
+        print(len(files))
+    finally:
+        monitor.terminate()
+        monitor.wait()
+"""
+"""Starts the command with a broker, and loads its pages and every file that they name: none is of another host."""
 TESTS = """
 import odradek
 import pytest
@@ -188,6 +224,16 @@ def check_extras(wheel: Path, work: Path) -> None:
     print("demo:", lines[-1])
 
 
+def check_monitor(wheel: Path, work: Path) -> None:
+    """Serves the pages of the monitor with ``[ui]``: the wheel has all their files, and a browser needs no network."""
+    python = environment(work / "monitor")
+    install(python, f"{wheel}[ui]")
+    printed = run(python, "-c", MONITOR, python.with_name("odradek"), cwd=work).strip()
+    if int(printed) < 5:
+        sys.exit(f"the pages of the monitor name only {printed} files")
+    print(f"the monitor from the wheel: three pages and {printed} files, none of another host")
+
+
 def check_sdist(sdist: Path, work: Path, *, unit: bool) -> None:
     with tarfile.open(sdist) as archive:
         archive.extractall(work, filter="data")
@@ -217,6 +263,7 @@ def main() -> None:
         print(run(tools, "-m", "twine", "check", "--strict", wheel, sdist, cwd=work).strip())
         check_wheel(wheel, work)
         check_extras(wheel, work)
+        check_monitor(wheel, work)
         check_sdist(sdist, work, unit=unit)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import uvloop
+from support import promtool
 from support.brokers import Wire, create_offsets_topic
 from support.logs import batch
 from support.peers import Peer
@@ -43,7 +44,7 @@ async def serving(directory: Path) -> AsyncIterator[BrokerServer]:
         await broker.stop()
 
 
-async def scrape(broker: BrokerServer) -> dict[Sample, float]:
+async def page_text(broker: BrokerServer) -> str:
     (page,) = broker.listening.pages
 
     def read() -> str:
@@ -52,7 +53,11 @@ async def scrape(broker: BrokerServer) -> dict[Sample, float]:
             text: str = reply.read().decode()
             return text
 
-    return read_metrics(await asyncio.to_thread(read))
+    return await asyncio.to_thread(read)
+
+
+async def scrape(broker: BrokerServer) -> dict[Sample, float]:
+    return read_metrics(await page_text(broker))
 
 
 def run(scenario: Any) -> None:
@@ -200,6 +205,26 @@ def test_the_lag_of_the_loop_is_measured(tmp_path: Path) -> None:
                 await asyncio.sleep(0.05)
             found = await scrape(broker)
             assert 0 <= found[sample("odradek_event_loop_lag_max_seconds")] < 20
+
+    run(scenario())
+
+
+def test_promtool_objects_only_to_names_of_kafkas_exporter(tmp_path: Path) -> None:
+    """``promtool check metrics``: the two names are those of Kafka's MBeans."""
+
+    async def scenario() -> None:
+        async with serving(tmp_path) as broker:
+            broker.create_topic("t", partition_count=2)
+            peer = Peer(broker)
+            await peer.ask(PRODUCE, 9, produce_message())
+            assert promtool.problems(await page_text(broker)) == [
+                f'{name} non-histogram and non-summary metrics should not have "_count" suffix'
+                for name in (
+                    "kafka_log_logcleanermanager_uncleanable_partitions_count",
+                    "kafka_server_group_coordinator_metrics_group_count",
+                )
+            ]
+            peer.close()
 
     run(scenario())
 

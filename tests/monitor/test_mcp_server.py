@@ -215,7 +215,7 @@ def test_an_agent_plans_a_reset_and_a_person_applies_it(
     assert (plan["records_read_again"], plan["records_skipped"], plan["is_applied"]) == (5, 0, False)
     assert committed(bootstrap, group) == [20]
     with Admin(bootstrap) as admin:
-        assert {one.group_id for one in admin.list_groups()} == before
+        assert {one.group_id for one in admin.list_groups()} <= before  # groups of other tests may end meanwhile
     words = plan["apply"].split()
     assert words[:3] == ["odradek", "groups", "apply"]
 

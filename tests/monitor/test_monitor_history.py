@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import random
-import time
+from collections import Counter
+from contextlib import suppress
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pyarrow.compute as pc
 import pytest
 from support.brokers import eventually, unique
+from support.halted_monitor import MOMENTS
+from support.killed_monitor import NOWHERE, HaltedMonitor
 from support.publish import create_topic, numbers, publish
 from support.running_monitor import RunningMonitor
 
@@ -54,6 +58,11 @@ class KeptGroup:
         rows = [row for one in files for row in one.read().filter(pc.field("group") == self.group).to_pylist()]
         return [row["committed_offset"] for row in rows if row["committed_offset"] is not None]
 
+    def is_kept(self) -> bool:
+        with suppress(FileNotFoundError):  # the monitor joins files meanwhile
+            return self.kept() == self.sent
+        return False
+
 
 def analysed(directory: Path, capsys: Capture, *options: str) -> Any:
     capsys.readouterr()
@@ -90,32 +99,55 @@ def test_a_history_over_a_restart_is_analysed_without_the_cluster(
     assert kept.group in report.read_text()
 
 
-def kill_rounds(kept: KeptGroup, rounds: int, seed: int) -> None:
-    chance = random.Random(seed)
-    for number in range(rounds):
-        running = kept.start()
-        for turn in range(3):
-            kept.commit(1 + (3 * number + turn) % 49)
-            time.sleep(chance.random() * 0.1)  # the kill comes at a random moment
-        running.process.kill()
-        running.process.wait()
+STEPS_OF_FILES = {"file": 0, "rename": 1, "removal": 3}
+"""What writes the history, with the number of a call after the start: the cleaning of a start removes files three
+times."""
+
+
+def kill_rounds(kept: KeptGroup, steps: list[str]) -> Counter[str]:
+    """In each round the group commits until the monitor halts at a step, and the monitor is killed there. Commits go on
+    while there is none. Returns how often each kind of step was reached."""
+    halts: Counter[str] = Counter()
+    for number, step in enumerate(steps):
+        monitor = HaltedMonitor(kept.bootstrap, kept.directory, step)
+        try:
+
+            def is_halted(halted: Event = monitor.halted) -> bool:
+                kept.commit(1 + len(kept.sent) % 49)
+                return halted.wait(0.1)
+
+            eventually(is_halted, within_s=60, what=f"step {step} in round {number}")
+        finally:
+            monitor.kill()
+        halts[step.rpartition(",")[0]] += 1
+        kept.commit(1 + len(kept.sent) % 49)
         assert HistoryFolder(kept.directory / "history").unreadable == []
         kept.kept()  # each file is readable
-    running = kept.start()
-    eventually(lambda: kept.seen(running, kept.sent[-1]), what="the newest commit")
-    running.end()
-    assert kept.kept() == kept.sent
+    monitor = HaltedMonitor(kept.bootstrap, kept.directory, NOWHERE)
+    try:
+        eventually(kept.is_kept, within_s=60, what="all commits in the files")
+        monitor.process.terminate()
+        monitor.process.wait(timeout=60)
+    finally:
+        monitor.kill()
+    assert kept.kept() == kept.sent, "a commit is missing, or there twice"
+    return halts
 
 
-def test_kills_leave_readable_files_without_a_gap_or_a_double(
+def test_kills_at_the_steps_of_a_file_leave_no_gap_and_no_double(
     bootstrap: str, tmp_path: Path, forked_commands: None
 ) -> None:
-    kill_rounds(KeptGroup(bootstrap, tmp_path / "data"), 4, seed=1)
+    steps = [f"{name},{moment},{number}" for name, number in STEPS_OF_FILES.items() for moment in MOMENTS]
+    assert kill_rounds(KeptGroup(bootstrap, tmp_path / "data"), steps).total() == len(steps)
 
 
 @pytest.mark.slow
 def test_a_hundred_kills(bootstrap: str, tmp_path: Path, forked_commands: None) -> None:
-    kill_rounds(KeptGroup(bootstrap, tmp_path / "data"), 100, seed=2)
+    chance = random.Random(2)
+    kinds = [(name, moment) for name in STEPS_OF_FILES for moment in MOMENTS]
+    steps = [f"{name},{moment},{STEPS_OF_FILES[name] + chance.randrange(6)}" for name, moment in kinds * 17]
+    halts = kill_rounds(KeptGroup(bootstrap, tmp_path / "data"), steps)
+    print(f"halted in {halts.total()} of {len(steps)} rounds: {dict(halts)}")
 
 
 @pytest.mark.parametrize(

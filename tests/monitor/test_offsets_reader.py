@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -13,6 +14,7 @@ from support.publish import create_topic, numbers, publish
 import odradek
 from odradek import Admin, TopicPartition
 from odradek.client import ConsumerGroupMetadata
+from odradek.client.cluster import Cluster
 from odradek.client.config import ClientConfig
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import OFFSETS_TOPIC, OffsetAndMetadata, partition_for_group
@@ -87,14 +89,14 @@ def test_it_adds_no_group_no_commit_and_no_record(bootstrap: str, topic: str, ad
     admin.alter_group_offsets(group, {TopicPartition(topic, 0): OffsetAndMetadata(10)})
 
     def state() -> tuple[Any, ...]:
-        ends = admin.list_offsets({TopicPartition(topic, 0): -1})
-        return {row.group_id for row in admin.list_groups()}, ends, admin.list_group_offsets(group)
+        return admin.list_offsets({TopicPartition(topic, 0): -1}), admin.list_group_offsets(group)
 
-    before = state()
+    before, groups = state(), {row.group_id for row in admin.list_groups()}
     reader = follower_of(bootstrap)
     for _ in range(3):
         reader.step()
     assert state() == before
+    assert {row.group_id for row in admin.list_groups()} <= groups  # groups of other tests may end meanwhile
 
 
 @pytest.mark.parametrize("source", ["topic", "fetch"])
@@ -169,9 +171,13 @@ def test_an_open_transaction_makes_only_its_part_stale(bootstrap: str, topic: st
     tp, pending, elsewhere = TopicPartition(topic, 0), unique("pending"), unique("elsewhere")
     admin.alter_group_offsets(unique("first"), {tp: OffsetAndMetadata(1)})  # creates the offsets topic
     count = len(admin.describe_topics([OFFSETS_TOPIC])[OFFSETS_TOPIC].partitions)
-    while partition_for_group(elsewhere, count) == partition_for_group(pending, count):
-        elsewhere = unique("elsewhere")
     reader = follower_of(bootstrap)
+    reader.step()
+    held = set(reader.tracker.stale_sources)  # by open transactions of other tests
+    while partition_for_group(pending, count) in held:
+        pending = unique("pending")
+    while partition_for_group(elsewhere, count) in held | {partition_for_group(pending, count)}:
+        elsewhere = unique("elsewhere")
     with odradek.Producer(bootstrap, transactional_id=unique("tx")) as producer:
         producer.init_transactions()
         producer.begin_transaction()
@@ -217,6 +223,81 @@ def test_without_a_broker_the_view_stays_and_says_since_when(own_broker: Any) ->
     broker.start()
     eventually(lambda: (reader.step(), reader.is_ready)[1], what="the reader is up to date")
     assert reader.tracker.entry_count == 1, "entries that were read before the failure do not count again"
+
+
+def test_a_long_poll_holds_back_no_entry(
+    bootstrap: str, topic: str, admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A poll of many partitions takes seconds. Entries that come meanwhile are in the view before it ends."""
+    begun, may_end, poll_bounds = threading.Event(), threading.Event(), cluster_polls.poll_bounds
+
+    async def long_poll(*given: Any) -> Any:
+        begun.set()
+        await asyncio.to_thread(may_end.wait, 60)
+        return await poll_bounds(*given)
+
+    monkeypatch.setattr(cluster_polls, "poll_bounds", long_poll)
+    first, second, tp = unique("watched"), unique("watched"), TopicPartition(topic, 0)
+    admin.alter_group_offsets(first, {tp: OffsetAndMetadata(10)})
+    reader, stop = follower_of(bootstrap), threading.Event()
+    running = threading.Thread(target=reader.run, args=(stop,))
+    running.start()
+    try:
+        assert begun.wait(60)
+        assert key_count(reader, first) == 1, "the first poll waits for all entries"
+        admin.alter_group_offsets(second, {tp: OffsetAndMetadata(20)})
+        eventually(lambda: key_count(reader, second) == 1, what="the commit during the poll")
+        assert not reader.is_ready
+        may_end.set()
+        eventually(lambda: reader.is_ready, what="the end of the poll")
+    finally:
+        may_end.set()
+        stop.set()
+        running.join(timeout=20)
+    assert not running.is_alive()
+
+
+def key_count(reader: OffsetsTopicReader, group: str) -> int:
+    with reader.access:
+        return len(reader.tracker.slots(group))
+
+
+def test_a_poll_that_failed_counts_until_the_next_one(
+    bootstrap: str, topic: str, admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Entries that are read between two polls do not say that the bounds of the logs are known."""
+    polls: list[bool] = []
+
+    async def listed(cluster: Cluster) -> Any:
+        polls.append(True)
+        if len(polls) == 2:
+            raise KafkaError(ErrorCode.coordinator_not_available, "no broker lists groups")
+        return await list_groups(cluster)
+
+    list_groups = cluster_polls.list_groups
+    monkeypatch.setattr(cluster_polls, "list_groups", listed)
+    reader = follower_of(bootstrap)
+    reader.step()
+    assert reader.is_ready
+    reader.step()
+    failed = reader.trouble
+    assert failed is not None
+    assert "no broker lists groups" in failed.text
+    reader._attempt("entries", reader._follow)
+    assert reader.trouble == failed
+    reader.step()
+    assert (reader.trouble, reader.is_ready) == (None, True)
+
+
+def test_an_error_of_the_program_ends_the_reader(bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its callers show it: a reader that silently polls no more would look alive."""
+
+    async def broken(*given: Any) -> Any:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(cluster_polls, "poll_bounds", broken)
+    with pytest.raises(ZeroDivisionError):
+        follower_of(bootstrap).run(threading.Event())
 
 
 def test_it_runs_until_it_is_stopped(bootstrap: str, topic: str, admin: Admin) -> None:

@@ -58,7 +58,7 @@ def test_one_view_of_a_cluster_as_json_and_as_a_table(bootstrap: str, capsys: Ca
     (partition,) = json.loads(capsys.readouterr().out)["partitions"]
     assert (partition["topic"], partition["lag"], partition["committed_offset"]) == (topic, 30, 20)
     with Admin(bootstrap) as admin:
-        assert {one.group_id for one in admin.list_groups()} == before
+        assert {one.group_id for one in admin.list_groups()} <= before  # groups of other tests may end meanwhile
 
 
 def test_one_view_of_a_monitor_has_all_groups_of_its_api(url: str, token_file: str, capsys: Capture) -> None:

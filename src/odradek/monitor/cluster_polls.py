@@ -62,10 +62,17 @@ async def poll_bounds(cluster: Cluster, partitions: Iterable[TopicPartition], ti
         return BoundsPoll({}, {})
     deadline = cluster.deadline(timeout_ms)
     readable, failed = await _readable(cluster, wanted)
-    # The log start offsets are read first, so that none is above the log end offset of its partition.
-    starts = await _listed(cluster, readable, (EARLIEST, READ_UNCOMMITTED), deadline, failed)
-    ends = await _listed(cluster, list(starts), (LATEST, READ_UNCOMMITTED), deadline, failed)
-    return BoundsPoll({tp: LogBoundsRow(starts[tp].offset, end.offset) for tp, end in ends.items()}, failed)
+    # A broker answers the requests of a connection in their order. The second one does not wait for the first reply.
+    starts, ends = await asyncio.gather(
+        _listed(cluster, readable, (EARLIEST, READ_UNCOMMITTED), deadline, failed),
+        _listed(cluster, readable, (LATEST, READ_UNCOMMITTED), deadline, failed),
+    )
+    bounds = {
+        tp: LogBoundsRow(min(start.offset, ends[tp].offset), ends[tp].offset)
+        for tp, start in starts.items()
+        if tp in ends
+    }
+    return BoundsPoll(bounds, failed)
 
 
 async def _readable(
@@ -120,10 +127,13 @@ async def poll_offsets_topic(cluster: Cluster, timeout_ms: int) -> OffsetsTopicP
     failed = {tp: "the partition has no leader" for tp in wanted if cluster.leader(tp) < 0}
     led = [tp for tp in wanted if tp not in failed]
     deadline = cluster.deadline(timeout_ms)
-    starts = await _listed(cluster, led, (EARLIEST, READ_UNCOMMITTED), deadline, failed)
-    stable = await _listed(cluster, list(starts), (LATEST, READ_COMMITTED), deadline, failed)
-    ends = await _listed(cluster, list(stable), (LATEST, READ_UNCOMMITTED), deadline, failed)
-    bounds = {tp.partition: (starts[tp].offset, stable[tp].offset, end.offset) for tp, end in ends.items()}
+    kinds = (EARLIEST, READ_UNCOMMITTED), (LATEST, READ_COMMITTED), (LATEST, READ_UNCOMMITTED)
+    starts, stable, ends = await asyncio.gather(*(_listed(cluster, led, kind, deadline, failed) for kind in kinds))
+    bounds = {
+        tp.partition: (start.offset, stable[tp].offset, max(ends[tp].offset, stable[tp].offset))
+        for tp, start in starts.items()
+        if tp in stable and tp in ends
+    }
     return OffsetsTopicPoll(True, bounds, {tp.partition: reason for tp, reason in failed.items()})
 
 

@@ -36,6 +36,8 @@ logger = logging.getLogger("odradek.monitor")
 
 _FOLLOW_EVERY_S = 1.0
 _RETENTION_EVERY_S = 300.0
+_ENTRIES, _POLLS = "entries", "polls"
+"""The parts of the work: each may have its own trouble."""
 _REFUSED = (ErrorCode.topic_authorization_failed, ErrorCode.cluster_authorization_failed)
 
 
@@ -82,6 +84,11 @@ class OffsetsTopicReader:
         self._positions: dict[int, int] = {}
         self._fetched = FetchedOffsets()
         self._retention_due = 0.0
+        self._troubles: dict[str, Trouble] = {}
+        self._noting = threading.Lock()
+        self._is_followed = threading.Event()
+        self._is_ending = False
+        self._failure: BaseException | None = None
 
     @property
     def is_ready(self) -> bool:
@@ -89,34 +96,64 @@ class OffsetsTopicReader:
         return self.groups is not None and self.trouble is None
 
     def run(self, stop: threading.Event) -> None:
-        """Follows until ``stop`` is set. No error of the cluster ends it."""
-        due = 0.0
-        while not stop.is_set():
-            is_due = time.monotonic() >= due
-            if is_due:
-                due = time.monotonic() + self._options.interval_ms / 1000
-            self.step(polls=is_due)
-            stop.wait(max(0.0, min(_FOLLOW_EVERY_S, due - time.monotonic())))
+        """Follows until ``stop`` is set. No error of the cluster ends it.
 
-    def step(self, *, polls: bool = True) -> None:
-        """Reads new entries, and with ``polls`` also log bounds and group states."""
+        Another thread polls: a poll of many partitions takes seconds, and entries wait for none of them."""
+        polling = threading.Thread(target=self._run_polls, args=(stop,), name="odradek-polls", daemon=True)
+        polling.start()
         try:
-            if self.source == "topic":
-                self._follow()
-            if polls:
-                self._poll()
+            while not stop.is_set() and self._failure is None:
+                if self._attempt(_ENTRIES, self._follow):
+                    self._is_followed.set()
+                else:
+                    self._is_followed.clear()
+                stop.wait(min(_FOLLOW_EVERY_S, self._options.interval_ms / 1000))
+        finally:
+            self._is_ending = True
+            self._is_followed.set()
+            polling.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def _run_polls(self, stop: threading.Event) -> None:
+        """Polls while the entries are followed. The first poll waits until all of them have been read once."""
+        try:
+            while self._is_followed.wait() and not self._is_ending and not stop.is_set():
+                due = time.monotonic() + self._options.interval_ms / 1000
+                self._attempt(_POLLS, self._poll)
+                stop.wait(max(0.0, due - time.monotonic()))
+        except BaseException as error:
+            self._failure = error
+
+    def step(self) -> None:
+        """Reads new entries, and then log bounds and group states."""
+        if self._attempt(_ENTRIES, self._follow):
+            self._attempt(_POLLS, self._poll)
+
+    def _attempt(self, what: str, work: Callable[[], None]) -> bool:
+        """Does a part of the work. Returns whether no error of the cluster ended it; ``trouble`` has this error."""
+        try:
+            work()
         except OdradekError as error:
-            if self.trouble is None:
-                self.trouble = Trouble(self._now_ms(), str(error))
-                logger.warning("the view is out of date: %s", error)
-            else:
-                self.trouble = self.trouble._replace(text=str(error))
-            return
-        if self.trouble is not None:
-            logger.warning("the view is up to date again")
-        self.trouble = None
+            self._note_trouble(what, str(error))
+            return False
+        self._note_trouble(what, None)
+        return True
+
+    def _note_trouble(self, what: str, text: str | None) -> None:
+        with self._noting:
+            before = self._troubles.pop(what, None)
+            if text is not None:
+                self._troubles[what] = Trouble(before.since_ms if before else self._now_ms(), text)
+            was_lost, self.trouble = self.trouble, min(self._troubles.values(), default=None)
+            if self.trouble is not None and was_lost is None:
+                logger.warning("the view is out of date: %s", self.trouble.text)
+            elif self.trouble is None and was_lost is not None:
+                logger.warning("the view is up to date again")
 
     def _follow(self) -> None:
+        if self.source != "topic":
+            return
         try:
             self._read_topic()
         except KafkaError as error:

@@ -68,7 +68,7 @@ def _nothing() -> WaitingRows:
 
 
 class HistoryRecorder:
-    """One thread gives the rows; ``HistoryUpkeep`` may run in another one. ``directory``: that of the monitor.
+    """Threads may share it; ``HistoryUpkeep`` may run in another one. ``directory``: that of the monitor.
 
     Raises OSError if the folder cannot be read."""
 
@@ -78,7 +78,7 @@ class HistoryRecorder:
         """Why the newest rows are not on the disk; "" if they are or only wait."""
         self.retention: tuple[int, bool] = (-1, False)
         self._now_ms = now_ms
-        self._access = threading.RLock()  # the end of the process may flush while the reader still works
+        self._access = threading.RLock()  # entries and polls come from two threads, the flush of the end from a third
         self._waiting = _nothing()
         self._known: KnownBounds = {}
         self.folder.clean()
@@ -111,20 +111,22 @@ class HistoryRecorder:
         """Notes, for partitions of the offsets topic, the offset below which records were removed before this read.
         What was on the disk before the start is not missing."""
         missing = {number: offset for number, offset in below.items() if offset > self._at_start.get(number, 0)}
-        raise_bounds(self._incomplete, missing)
+        with self._access:
+            raise_bounds(self._incomplete, missing)
 
     def begin_again(self) -> None:
         """The offsets topic is another one: the history of the former one moves to a folder beside it."""
-        self.flush()
-        former = self.folder.directory.with_name(f"{FOLDER}-former-{self._now_ms()}")
-        try:
-            self.folder.directory.rename(former)
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            self._note_trouble(error)
-        logger.warning("the offsets topic was created again: its former history is in %s", former)
-        self._positions, self._incomplete, self._known, self._at_start = {}, {}, {}, {}
+        with self._access:
+            self.flush()
+            former = self.folder.directory.with_name(f"{FOLDER}-former-{self._now_ms()}")
+            try:
+                self.folder.directory.rename(former)
+            except FileNotFoundError:
+                return
+            except OSError as error:
+                self._note_trouble(error)
+            logger.warning("the offsets topic was created again: its former history is in %s", former)
+            self._positions, self._incomplete, self._known, self._at_start = {}, {}, {}, {}
 
     def add_poll(
         self, time_ms: int, bounds: Mapping[TopicPartition, LogBoundsRow], failed: Mapping[TopicPartition, str]
