@@ -4,10 +4,8 @@ with an older schema. Each record is in the table once, and no record is there w
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,12 +14,14 @@ import pytest
 from evolutions import FORMATS, ID, READERS, TEXT, options_of, schema, send, values_by_offset
 from ingest_runs import committed
 from support.brokers import unique
+from support.fork_server import Fork
+from support.forks import start_driver
 from support.publish import create_topic
 
 from odradek.client.admin import Admin
 from odradek.core.ids import TopicPartition
 
-CHILD = Path(__file__).with_name("evolution_child.py")
+Child = Fork | subprocess.Popen[bytes]
 V1, V2, V3 = schema(ID), schema(ID, ("name", TEXT)), schema(ID, ("name", TEXT), ("more", TEXT))
 MOMENTS = [
     ("WriteRows", "before"), ("WriteRows", "after"), ("publish", "before"), ("publish", "after"),
@@ -35,25 +35,28 @@ def some(moments: list[tuple[str, str]], *quick: tuple[str, str]) -> list[Any]:
     return [pytest.param(one, marks=marks[one in quick], id=" ".join(one)) for one in moments]
 
 
+def said_by(child: Child) -> dict[str, Any]:
+    """Waits for the end of a run. Returns the last line of what it said."""
+    child.wait(timeout=300)  # the few lines that it says fit into the pipe
+    assert child.stdout is not None
+    found: dict[str, Any] = json.loads(child.stdout.read().splitlines()[-1])
+    return found
+
+
 class Runs:
     """Runs of one table. ``given``: their common keywords."""
 
     def __init__(self, given: dict[str, Any]) -> None:
         self.given = given
-        self.stopped: list[subprocess.Popen[str]] = []
+        self.stopped: list[Child] = []
 
-    def begin(self, schema_text: str, **more: Any) -> subprocess.Popen[str]:
-        paths = os.pathsep.join([str(CHILD.parent), str(CHILD.parents[1])])
-        line = json.dumps(self.given | {"schema": schema_text} | more)
-        env = {**os.environ, "PYTHONPATH": paths}
-        return subprocess.Popen([sys.executable, str(CHILD), line], stdout=subprocess.PIPE, text=True, env=env)
+    def begin(self, schema_text: str, **more: Any) -> Child:
+        return start_driver("evolution_child", json.dumps(self.given | {"schema": schema_text} | more))
 
     def run(self, schema_text: str, **more: Any) -> dict[str, Any]:
-        said, _ = self.begin(schema_text, **more).communicate(timeout=300)
-        found: dict[str, Any] = json.loads(said.splitlines()[-1])
-        return found
+        return said_by(self.begin(schema_text, **more))
 
-    def stop_at(self, moment: tuple[str, str], schema_text: str, **more: Any) -> subprocess.Popen[str]:
+    def stop_at(self, moment: tuple[str, str], schema_text: str, **more: Any) -> Child:
         """Begins a run that stops itself there."""
         halt = {"operation": moment[0], "when": moment[1], "signal": "STOP"}
         child = self.begin(schema_text, halt=halt, **more)
@@ -62,12 +65,10 @@ class Runs:
         assert "halted" in json.loads(child.stdout.readline())
         return child
 
-    def end(self, child: subprocess.Popen[str]) -> dict[str, Any]:
+    def end(self, child: Child) -> dict[str, Any]:
         """Lets a stopped run go on to its end."""
         child.send_signal(signal.SIGCONT)
-        said, _ = child.communicate(timeout=300)
-        found: dict[str, Any] = json.loads(said.splitlines()[-1])
-        return found
+        return said_by(child)
 
 
 @pytest.fixture(params=FORMATS)

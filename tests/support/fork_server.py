@@ -34,6 +34,8 @@ from pathlib import Path
 from odradek.wire import api_keys, schemas
 
 BROKER, COMMAND, MEMBER, MONITOR, PIPELINE, SPARK = "broker", "command", "member", "monitor", "pipeline", "spark"
+ICEBERG = "iceberg"
+"""Pipelines with Iceberg tables, too."""
 EMPTY = "empty"
 """Forks of a process without our modules, for tests of this module."""
 _BROKER_MODULES = (
@@ -120,6 +122,7 @@ _PIPELINE_MODULES = (
     "odradek.spark.session",
     "support.plain_steps",
 )
+_ICEBERG_MODULES = (*_PIPELINE_MODULES, "odradek.pipelines.iceberg.table", "odradek.pipelines.transforms.job")
 _SPARK_MODULES = (
     "uvloop",
     "pandas",
@@ -161,6 +164,7 @@ _MODULES = {
     MEMBER: _MEMBER_MODULES,
     MONITOR: _MONITOR_MODULES,
     PIPELINE: _PIPELINE_MODULES,
+    ICEBERG: _ICEBERG_MODULES,
     SPARK: _SPARK_MODULES,
     EMPTY: (),
 }

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from odradek.testing.process import BrokerProcess
-from support.fork_server import BROKER, COMMAND, MEMBER, MONITOR, PIPELINE, Fork, ForkServer
+from support.fork_server import BROKER, COMMAND, ICEBERG, MEMBER, MONITOR, PIPELINE, Fork, ForkServer
 
 _AVAILABLE = sys.platform == "linux"
 _start_plain = BrokerProcess.start_process
@@ -49,13 +49,18 @@ def monitor_python() -> str:
     return _program(MONITOR) if _AVAILABLE else sys.executable
 
 
-def start_member(*arguments: str) -> Fork | subprocess.Popen[bytes]:
+def start_member(*arguments: str, kind: str = MEMBER) -> Fork | subprocess.Popen[bytes]:
     """Starts ``python -m`` with these arguments, for a module that uses a Python client."""
     if not _AVAILABLE:
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         return subprocess.Popen([sys.executable, "-m", *arguments], stdout=subprocess.PIPE, env=environment)
     with open("/dev/null", "rb") as nothing:
-        return _server(MEMBER).start([*arguments], nothing.fileno(), 2)
+        return _server(kind).start([*arguments], nothing.fileno(), 2)
+
+
+def start_driver(*arguments: str) -> Fork | subprocess.Popen[bytes]:
+    """Starts ``python -m`` with these arguments, for a module that runs pipelines."""
+    return start_member(*arguments, kind=ICEBERG)
 
 
 def _start_fork(broker: BrokerProcess, stdin: int, stderr: int) -> Fork | subprocess.Popen[bytes]:

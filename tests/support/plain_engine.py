@@ -20,12 +20,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from odradek.pipelines import queries
 from odradek.pipelines.decoders.decoder import decoder_for
+from odradek.pipelines.ingestion import adoption
 from odradek.pipelines.ingestion import job as ingestion
 from odradek.pipelines.queries import QueryFailed
 from odradek.pipelines.replays import job as replays
 from odradek.pipelines.sources import Source
 from odradek.pipelines.tables import table as tables
+from odradek.spark import session as session_start
 from odradek.spark.options import parse_options
 from odradek.spark.source import OdradekStreamReader
 
@@ -162,6 +165,10 @@ def _run_batch(
     return end
 
 
+def _refuse(*given: Any, **more: Any) -> None:
+    raise AssertionError("this part of the pipelines starts Spark, and the stand-in does not replace it")
+
+
 @contextlib.contextmanager
 def _plainly(*args: Any) -> Iterator[Any]:
     yield {}
@@ -187,7 +194,8 @@ def replacements() -> list[tuple[Any, str, Any]]:
         return PlainStream(session, OdradekStreamReader(parse_options(source.all_options(), streaming=True)))
 
     return [
-        *((module, "start_spark", lambda *given: session) for module in (ingestion, replays)),
+        *((module, "start_spark", lambda *given: session) for module in (queries, ingestion, adoption, replays)),
+        (session_start, "session", _refuse),
         *((module, "progress_options", _plainly) for module in (ingestion, replays)),
         *((module, "spark_failures", _plainly) for module in (ingestion, replays)),
         (ingestion, "run_query", run_query),
