@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from support.brokers import unique
-from support.history_rounds import HistoryRounds, our_nodes
+from support.go_programs import go_program
+from support.history_rounds import HistoryRounds, our_nodes, report
 from support.planted_bugs import BUGS, planted
 from support.recorded_clients import (
     ConfluentCommits,
+    ConfluentMember,
     ConfluentProducer,
     ConfluentReader,
     OdradekLookups,
+    OdradekMember,
     OdradekProducer,
     OdradekReader,
 )
+from support.recorded_go_clients import SOURCES, FranzMember, FranzProgram
 from support.recorded_transactions import ConfluentTransactions, OdradekTransactions
 
 ALONE, COORDINATOR = "the leader is alone and killed", "a coordinator is alone and killed"
@@ -33,6 +38,8 @@ FOUND_BY = {
     "commits are dropped": KILLED,
     "the last stable offset is the watermark": KILLED,
     "markers are wrong": KILLED,
+    "former members commit": "a member is paused",
+    "partitions are given early": "a member joins",
 }
 """Bug → the fault of the rounds."""
 NAMES = {
@@ -46,9 +53,21 @@ NAMES = {
     "commits are dropped": {"lost commit", "fetched offset goes back"},
     "the last stable offset is the watermark": {"aborted transaction", "half-visible transaction"},
     "markers are wrong": {"aborted transaction", "half-visible transaction"},
+    "former members commit": {"commit of a former member"},
+    "partitions are given early": {"two owners"},
 }
 WITH_TRANSACTIONS = ("the last stable offset is the watermark", "markers are wrong")
+WITH_MEMBERS = {"former members commit": "classic", "partitions are given early": "consumer"}
+"""Bug → the protocol of the group."""
 MOST_ROUNDS = 8
+
+
+def members_of(rounds: HistoryRounds, protocol: str) -> None:
+    """A program of franz-go and a member of ours."""
+    FranzProgram.program = go_program(SOURCES)
+    rounds.add(OdradekProducer)
+    for kind in (FranzMember, OdradekMember):
+        rounds.add(kind, group=f"{rounds.topic}.{protocol}", protocol=protocol)
 
 
 def clients_of(rounds: HistoryRounds, *, idempotent: bool, with_transactions: bool) -> None:
@@ -74,7 +93,10 @@ def test_rounds_find_a_planted_bug(bug: str, tmp_path: Path) -> None:
     leader may change on a busy machine, too, so a client may end before the first fault."""
     with planted(bug, tmp_path), our_nodes() as cluster, HistoryRounds(cluster, unique("h"), 3, 1) as rounds:
         idempotent = bug == "sequences do not count"
-        clients_of(rounds, idempotent=idempotent, with_transactions=bug in WITH_TRANSACTIONS)
+        if bug in WITH_MEMBERS:
+            members_of(rounds, WITH_MEMBERS[bug])
+        else:
+            clients_of(rounds, idempotent=idempotent, with_transactions=bug in WITH_TRANSACTIONS)
         for number in range(MOST_ROUNDS + 1):
             failure: Exception | None = None
             try:
@@ -90,6 +112,26 @@ def test_rounds_find_a_planted_bug(bug: str, tmp_path: Path) -> None:
             if failure is not None:
                 raise AssertionError(f"round {number} could not end, and shows {sorted(found)}") from failure
         raise AssertionError(f"{MOST_ROUNDS} rounds show {sorted(found)}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_rounds_of_members_without_a_bug_find_nothing(protocol: str, tmp_path: Path) -> None:
+    """Members that were paused commit what is no longer theirs, and members join. All of them say which member they
+    are, in nearly all of their commits."""
+    faults = ["a member joins", *["a member is paused"] * (protocol == "classic")]
+    with our_nodes() as cluster, HistoryRounds(cluster, unique("h"), 6, 1) as rounds:
+        members_of(rounds, protocol)
+        rounds.add(ConfluentMember, group=f"{rounds.topic}.{protocol}", protocol=protocol)
+        rounds.begin()
+        for name in faults * 3:
+            rounds.run(name)
+        assert report(rounds.end(), rounds.history, tmp_path) == ""
+        rows = [json.loads(line) for line in rounds.history.lines()]
+    for kind in (FranzMember, OdradekMember, ConfluentMember):
+        own = [one for one in rows if one["op"] == "commit" and one["client"].startswith(kind.__name__)]
+        named = sum("member" in one for one in own)
+        assert named > len(own) * 0.8 > 0, f"{kind.__name__}: {named} of {len(own)}"
 
 
 def test_each_bug_fits_the_code_that_it_replaces() -> None:

@@ -156,7 +156,8 @@ def test_what_is_not_checked_is_said(capsys: pytest.CaptureFixture[str]) -> None
         "Not checked: 1 send without a partition and an offset: whether the records are lost.",
         "Not checked: 1 polled record without a value: of which send they are.",
         "Not checked: 1 polled record with a value of no send: who wrote them.",
-        "Not checked: 1 assignment of g: whether a partition has two owners, and whether former members commit.",
+        "Not checked: 2 operations of c in g without a member: whether a partition has two owners, and whether a former"
+        " member commits.",
         "7 operations: nothing found.",
     ]
 

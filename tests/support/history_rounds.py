@@ -25,12 +25,14 @@ from odradek.core.ids import LATEST, TopicPartition
 from support.apache_cluster import ApacheCluster
 from support.recorded_clients import (
     ConfluentCommits,
+    OdradekMember,
     RecordedClient,
     RecordedHistory,
     RecordedMember,
     RecordedProducer,
     RecordedReader,
 )
+from support.recorded_go_clients import FranzMember
 
 BROKERS = (1, 2, 3)
 CONTROLLER = "controller"
@@ -282,6 +284,44 @@ heartbeat, in Apache Kafka, too. librdkafka never connects again then (github.co
 """
 
 
+@contextmanager
+def paused_member(rounds: HistoryRounds) -> Iterator[None]:
+    """A member of a classic group is halted until another one has its partitions. Then it goes on, and commits what it
+    had polled."""
+    halted = rounds.dice.choice([one for one in rounds.clients if isinstance(one, FranzMember)])
+    others = [
+        one
+        for one in rounds.clients
+        if isinstance(one, RecordedMember) and one.group == halted.group and one is not halted
+    ]
+    before = sum(rounds.history.count("assign", one.name) for one in others)
+    with halted.halted():
+        rounds.wait_for(
+            lambda: sum(rounds.history.count("assign", one.name) for one in others) > before,
+            f"others have the partitions of {halted.name}",
+        )
+        yield
+
+
+@contextmanager
+def joined_member(rounds: HistoryRounds) -> Iterator[None]:
+    """One more member joins a group, and leaves it again."""
+    groups = sorted({(one.group, one.protocol) for one in rounds.clients if isinstance(one, RecordedMember)})
+    group, protocol = rounds.dice.choice(groups)
+    rounds.add(OdradekMember, group=group, protocol=protocol)
+    joined = rounds.clients.pop()
+    joined.start()
+    rounds.wait_for(lambda: rounds.history.count("commit", joined.name) > 0, f"{joined.name} commits")
+    yield
+    joined.ended.set()
+    rounds.wait_for(lambda: not joined.is_alive(), f"the end of {joined.name}")
+    assert joined.failure is None, f"{joined.name}: {joined.failure!r}"
+
+
+MEMBER_FAULTS = {"a member is paused": Fault(paused_member), "a member joins": Fault(joined_member)}
+"""Not for each cast: one needs a classic member that is a process, the other one fewer members than partitions."""
+
+
 class HistoryRounds:
     """Some clients, and faults while they work. ``end`` stops the clients and checks their history."""
 
@@ -313,7 +353,7 @@ class HistoryRounds:
 
     def run(self, name: str) -> None:
         """One fault. Afterwards all clients go on."""
-        fault = (FAULTS | CUTS | ISOLATED_CONTROLLER)[name]
+        fault = (FAULTS | CUTS | ISOLATED_CONTROLLER | MEMBER_FAULTS)[name]
         self.faults.append(name)
         with fault.begin(self):
             if fault.is_survived:

@@ -158,6 +158,26 @@ def _markers_are_wrong() -> None:
     _replace(MarkerWriter, "write_marker", wrong)
 
 
+def _former_members_commit() -> None:
+    """A classic group accepts a commit of any member and generation."""
+    from odradek.core.errors import ErrorCode
+    from odradek.groups.offsets import committed_offsets
+
+    _replace(committed_offsets, "check_classic_commit", lambda group, request: ErrorCode.none)
+
+
+def _partitions_are_given_early() -> None:
+    """A member under KIP-848 gets a partition before the former owner has given it up."""
+    from odradek.groups.kip848.member import Reconciliation
+
+    advance = Reconciliation.advance
+
+    def early(self: Reconciliation, member: Any) -> Any:
+        return advance(self._replace(is_taken=lambda topic_id, partition: False), member)
+
+    _replace(Reconciliation, "advance", early)
+
+
 BUGS: dict[str, Callable[[], None]] = {
     "acks before the replicas": _acks_before_replicas,
     "the watermark is the leader's end": _watermark_at_the_end,
@@ -169,6 +189,8 @@ BUGS: dict[str, Callable[[], None]] = {
     "commits are dropped": _commits_are_dropped,
     "the last stable offset is the watermark": _last_stable_offset_at_the_watermark,
     "markers are wrong": _markers_are_wrong,
+    "former members commit": _former_members_commit,
+    "partitions are given early": _partitions_are_given_early,
 }
 
 

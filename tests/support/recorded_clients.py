@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 import random
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -342,20 +343,51 @@ def rows_of(polled: Any) -> list[tuple[int, int, bytes]]:
 
 
 class RecordedMember(RecordedReader):
-    """A member of a group that commits after each poll."""
+    """A member of a group that commits after each poll. ``lookups_wait``: its lookups of committed offsets wait for
+    open transactions."""
+
+    lookups_wait: ClassVar[bool] = False
 
     def __init__(self, *arguments: Any, group: str, protocol: str = "classic") -> None:
         super().__init__(*arguments)
         self.group, self.protocol = group, protocol
 
-    def assigned(self, partitions: Iterable[int]) -> None:
-        for number in partitions:
-            self.record("assign", time.time(), topic=self.topic, partition=number, offset=None, group=self.group)
+    def membership(self) -> tuple[str, int]:
+        """The member id, and the generation or the epoch. Not all clients know them."""
+        return "", -1
 
-    def committed(self, start: float, offsets: dict[int, int], outcome: str, end: float | None = None) -> None:
+    def identity(self) -> dict[str, Any]:
+        """The fields of the history that name the member; none outside of the group."""
+        member, number = self.membership()
+        number_name = "epoch" if self.protocol == "consumer" else "generation"
+        return {"member": member, number_name: number} if member and number > 0 else {}
+
+    def assigned(self, partitions: Iterable[int]) -> None:
+        """Each assignment sets positions, also one of the same partitions again."""
+        named = self.identity()
+        for number in partitions:
+            where = {"topic": self.topic, "partition": number, "group": self.group}
+            self.record("assign", time.time(), offset=None, stable=self.lookups_wait, **where, **named)
+
+    def revoked(self, partitions: Iterable[int]) -> None:
+        """No progress: it is no answer to a request."""
+        for number in partitions:
+            self.history.add("revoke", self.name, time.time(), group=self.group, topic=self.topic, partition=number)
+
+    def committed(
+        self,
+        start: float,
+        offsets: dict[int, int],
+        outcome: str,
+        end: float | None = None,
+        before: dict[str, Any] | None = None,
+    ) -> None:
+        """``before``: the identity at the begin of the call. If it is another one now, the request may have had
+        either."""
+        named = before if before and before == self.identity() else {}
         for partition, offset in offsets.items():
             fields = {"group": self.group, "topic": self.topic, "partition": partition, "offset": offset}
-            self.record("commit", start, outcome=outcome, end=end, **fields)
+            self.record("commit", start, outcome=outcome, end=end, **fields, **named)
 
 
 class ConfluentMember(RecordedMember):
@@ -364,9 +396,16 @@ class ConfluentMember(RecordedMember):
 
     def work(self) -> None:
         while not self.ended.is_set():
-            consumer = self._opened()
+            self._consumer = consumer = self._opened()
             self._read(consumer)
             consumer.close()
+
+    def membership(self) -> tuple[str, int]:
+        """librdkafka gives its metadata of the group as bytes: a magic, the number, the group and the member id."""
+        magic, _, found = self._consumer.consumer_group_metadata().partition(b":")
+        assert magic == b"CGMDv2", magic
+        _, member, *_ = found[4:].split(b"\0")
+        return member.decode(), int.from_bytes(found[:4], sys.byteorder, signed=True)
 
     def _opened(self) -> Any:
         settings = {
@@ -378,7 +417,11 @@ class ConfluentMember(RecordedMember):
         if self.protocol == "classic":
             settings |= {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 500}
         consumer = confluent_kafka.Consumer(settings | {"debug": "cgrp"})  # a failed test shows what it wrote
-        consumer.subscribe([self.topic], on_assign=lambda _, given: self.assigned(one.partition for one in given))
+        consumer.subscribe(
+            [self.topic],
+            on_assign=lambda _, given: self.assigned(one.partition for one in given),
+            on_revoke=lambda _, taken: self.revoked(one.partition for one in taken),  # also of lost ones
+        )
         return consumer
 
     def _read(self, consumer: Any) -> None:
@@ -394,7 +437,7 @@ class ConfluentMember(RecordedMember):
                 return
 
     def _commit(self, consumer: Any, offsets: dict[int, int]) -> None:
-        start = time.time()
+        start, before = time.time(), self.identity()
         rows = [confluent_kafka.TopicPartition(self.topic, *one) for one in offsets.items()]
         try:
             results = consumer.commit(offsets=rows, asynchronous=False)
@@ -403,16 +446,18 @@ class ConfluentMember(RecordedMember):
             self.committed(start, offsets, "unknown")
             return
         for one in results:
-            self.committed(start, {one.partition: offsets[one.partition]}, "unknown" if one.error else "done")
+            outcome = "unknown" if one.error else "done"
+            self.committed(start, {one.partition: offsets[one.partition]}, outcome, before=before)
 
 
 class PythonAssignments(PythonListener):
-    """Each assignment sets positions, also one of the same partitions again."""
+    """Lost partitions are revoked ones for kafka-python, too, unless a listener has a method for them."""
 
     def __init__(self, member: RecordedMember) -> None:
         self._member = member
 
-    def on_partitions_revoked(self, revoked: Iterable[PythonPartition]) -> None: ...
+    def on_partitions_revoked(self, revoked: Iterable[PythonPartition]) -> None:
+        self._member.revoked(one.partition for one in revoked)
 
     def on_partitions_assigned(self, assigned: Iterable[PythonPartition]) -> None:
         self._member.assigned(one.partition for one in assigned)
@@ -424,15 +469,20 @@ class AioAssignments(AioListener):
     def __init__(self, member: RecordedMember) -> None:
         self._member = member
 
-    def on_partitions_revoked(self, revoked: Iterable[AioPartition]) -> None: ...
+    def on_partitions_revoked(self, revoked: Iterable[AioPartition]) -> None:
+        self._member.revoked(one.partition for one in revoked)
 
     def on_partitions_assigned(self, assigned: Iterable[AioPartition]) -> None:
         self._member.assigned(one.partition for one in assigned)
 
 
 class KafkaPythonMember(RecordedMember):
+    def membership(self) -> tuple[str, int]:
+        found = self._consumer.group_metadata()
+        return found.member_id, found.generation_id
+
     def work(self) -> None:
-        consumer = KafkaConsumer(
+        self._consumer = consumer = KafkaConsumer(
             bootstrap_servers=self.bootstrap, group_id=self.group, enable_auto_commit=False,
             auto_offset_reset="earliest", session_timeout_ms=6_000, heartbeat_interval_ms=500, fetch_max_wait_ms=100,
             request_timeout_ms=8_000, reconnect_backoff_max_ms=500,
@@ -453,22 +503,27 @@ class KafkaPythonMember(RecordedMember):
         consumer.close(autocommit=False)
 
     def _commit(self, consumer: Any, offsets: dict[int, int]) -> None:
-        start = time.time()
+        start, before = time.time(), self.identity()
         try:
             consumer.commit({PythonPartition(self.topic, one): PythonOffset(at, "", -1) for one, at in offsets.items()})
         except Exception as error:
             self.note(repr(error))
             self.committed(start, offsets, "unknown")
         else:
-            self.committed(start, offsets, "done")
+            self.committed(start, offsets, "done", before=before)
 
 
 class AioKafkaMember(RecordedMember):
+    def membership(self) -> tuple[str, int]:
+        """aiokafka has no call for it."""
+        coordinator = self._consumer._coordinator
+        return coordinator.member_id, coordinator.generation
+
     def work(self) -> None:
         asyncio.run(self._read())
 
     async def _read(self) -> None:
-        consumer = AIOKafkaConsumer(
+        self._consumer = consumer = AIOKafkaConsumer(
             bootstrap_servers=self.bootstrap, group_id=self.group, enable_auto_commit=False,
             auto_offset_reset="earliest", session_timeout_ms=6_000, heartbeat_interval_ms=500, fetch_max_wait_ms=100,
             request_timeout_ms=8_000, partition_assignment_strategy=[RangePartitionAssignor],
@@ -487,7 +542,7 @@ class AioKafkaMember(RecordedMember):
             await asyncio.wait_for(consumer.stop(), 30)
 
     async def _commit(self, consumer: Any, offsets: dict[int, int]) -> None:
-        start = time.time()
+        start, before = time.time(), self.identity()
         try:
             await asyncio.wait_for(
                 consumer.commit({AioPartition(self.topic, one): at for one, at in offsets.items()}), 15
@@ -496,16 +551,27 @@ class AioKafkaMember(RecordedMember):
             self.note(repr(error))
             self.committed(start, offsets, "unknown")
         else:
-            self.committed(start, offsets, "done")
+            self.committed(start, offsets, "done", before=before)
 
 
 class OdradekMember(RecordedMember):
+    lookups_wait = True
+
+    def membership(self) -> tuple[str, int]:
+        found = self._consumer.group_metadata()
+        return found.member_id, found.generation
+
     def work(self) -> None:
         with Consumer(
             self.bootstrap, group_id=self.group, group_protocol=self.protocol, enable_auto_commit=False,
             auto_offset_reset="earliest",
         ) as consumer:  # fmt: skip
-            consumer.subscribe([self.topic], on_assigned=lambda given: self.assigned(one.partition for one in given))
+            self._consumer = consumer
+            consumer.subscribe(
+                [self.topic],
+                on_assigned=lambda given: self.assigned(one.partition for one in given),
+                on_revoked=lambda taken: self.revoked(one.partition for one in taken),  # also of lost ones
+            )
             while not self.ended.is_set():
                 start = time.time()
                 try:
@@ -518,14 +584,14 @@ class OdradekMember(RecordedMember):
                     self._commit(consumer, {partition: offset + 1 for partition, offset, _ in rows})
 
     def _commit(self, consumer: Consumer, offsets: dict[int, int]) -> None:
-        start = time.time()
+        start, before = time.time(), self.identity()
         try:
             consumer.commit({TopicPartition(self.topic, one): at for one, at in offsets.items()})
         except OdradekError as error:
             self.note(error)
             self.committed(start, offsets, "unknown")
         else:
-            self.committed(start, offsets, "done")
+            self.committed(start, offsets, "done", before=before)
 
 
 # --- lookups and commits of no member -------------------------------------------------------------------------------

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,6 +29,7 @@ class FranzProgram(RecordedClient):
         with subprocess.Popen(
             self.words(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as process:
+            self._process = process
             assert process.stdin is not None
             assert process.stdout is not None
             assert process.stderr is not None
@@ -37,6 +41,15 @@ class FranzProgram(RecordedClient):
             process.wait()
             assert self.ended.is_set(), f"franz-go ended: {''.join(errors)[-2000:]}"
 
+    @contextmanager
+    def halted(self) -> Iterator[None]:
+        """The program stands still within."""
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
     def _end_with(self, process: subprocess.Popen[str]) -> None:
         self.ended.wait()
         if process.stdin is not None:
@@ -47,7 +60,7 @@ class FranzProgram(RecordedClient):
         if "error" in row:
             self.note(row["error"])
             return
-        self.done += row["outcome"] == "done"
+        self.done += row["outcome"] == "done" and row["op"] != "revoke"  # which is no answer to a request
         self.history.add(row.pop("op"), row.pop("client"), row.pop("start"), **row)
 
 

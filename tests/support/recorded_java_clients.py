@@ -63,8 +63,12 @@ class VerifiableProducer(JavaProgram, RecordedProducer):
 
 
 class VerifiableConsumer(JavaProgram, RecordedMember):
-    """A member that commits after each poll. An operation lasts from the program's line before to its own line: the
-    program's own times, since this process may read the lines much later on a busy machine."""
+    """A member that commits after each poll. The program does not print its generation.
+
+    An operation lasts from the program's line before to its own line: the program's own times, since this process may
+    read the lines much later on a busy machine."""
+
+    lookups_wait = True
 
     def work(self) -> None:
         words = ["--bootstrap-server", self.bootstrap, "--topic", self.topic, "--group-id", self.group, "--verbose"]

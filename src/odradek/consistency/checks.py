@@ -9,6 +9,8 @@ from odradek.consistency.anomalies import Anomaly, merged
 from odradek.consistency.client_history import ClientHistory
 from odradek.consistency.commits import commit_anomalies
 from odradek.consistency.latest_offsets import latest_anomalies, open_transaction_anomalies
+from odradek.consistency.operations import CommittedOffset, SetPosition
+from odradek.consistency.owners import owner_anomalies
 from odradek.consistency.partition_records import RecordTable
 from odradek.consistency.polls import poll_anomalies
 from odradek.consistency.records import record_anomalies
@@ -40,11 +42,20 @@ def unchecked(history: ClientHistory) -> list[str]:
     if unseen := sum(value is None for poll in history.polls for _, value in poll.records):
         found.append(f"{counted(unseen, 'polled record')} without a value: of which send they are")
     found += _without_a_send(history)
-    members = Counter(one.group for one in history.positions if one.group is not None)
-    for group in sorted(members):
-        shown = counted(members[group], "assignment")
-        found.append(f"{shown} of {group}: whether a partition has two owners, and whether former members commit")
-    return found
+    return [*found, *_without_a_member(history)]
+
+
+def _without_a_member(history: ClientHistory) -> list[str]:
+    """The clients of groups with members that do not say which member they are."""
+    steps: list[SetPosition | CommittedOffset] = [*history.positions, *history.commits]
+    groups = {one.group for one in history.positions}
+    groups |= {one.group for one in history.commits if one.identity is not None}
+    unnamed = Counter((one.group, one.client) for one in steps if one.group in groups and one.identity is None)
+    return [
+        f"{counted(count, 'operation')} of {client} in {group} without a member: whether a partition has two owners,"
+        " and whether a former member commits"
+        for (group, client), count in sorted((key, count) for key, count in unnamed.items() if key[0] is not None)
+    ]
 
 
 def _without_a_send(history: ClientHistory) -> list[str]:
@@ -69,6 +80,7 @@ def _all(history: ClientHistory, step: Callable[[str], None]) -> Iterator[Anomal
     yield from record_anomalies(table, decisions)
     yield from poll_anomalies(history.polls, history.positions, table, decisions)
     yield from resumption_anomalies(history, decisions, table)
+    yield from owner_anomalies(history)
     yield from latest_anomalies(history.ends, table)
     yield from open_transaction_anomalies(history.ends, table, decisions)
     yield from commit_anomalies(history.commits, history.fetches, decisions, step)

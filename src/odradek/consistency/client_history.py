@@ -13,9 +13,11 @@ from odradek.consistency.operations import (
     ClientOperation,
     CommittedOffset,
     ListedEnd,
+    MemberIdentity,
     OffsetLookup,
     Outcome,
     PolledRecords,
+    RevokedPartition,
     SentRecord,
     SetPosition,
     TransactionEnd,
@@ -34,6 +36,7 @@ class ClientHistory:
     sends: list[SentRecord] = field(default_factory=list)
     polls: list[PolledRecords] = field(default_factory=list)
     positions: list[SetPosition] = field(default_factory=list)
+    revocations: list[RevokedPartition] = field(default_factory=list)
     commits: list[CommittedOffset] = field(default_factory=list)
     fetches: list[OffsetLookup] = field(default_factory=list)
     ends: list[ListedEnd] = field(default_factory=list)
@@ -43,7 +46,7 @@ class ClientHistory:
         return sum(1 for _ in self.operations())
 
     def operations(self) -> Iterator[ClientOperation]:
-        for own in (self.sends, self.polls, self.positions, self.commits, self.fetches, self.ends):
+        for own in (self.sends, self.polls, self.positions, self.revocations, self.commits, self.fetches, self.ends):
             yield from own
         yield from self.transaction_ends
 
@@ -175,9 +178,30 @@ def _polled(*common: Any, records: list[list[Any]], **found: Any) -> PolledRecor
     return PolledRecords(*common, **found)
 
 
-def _assigned(*common: Any, stable: bool, **found: Any) -> SetPosition:
-    found["is_stable"] = stable
+def _assigned(*common: Any, stable: bool, member: Any, generation: Any, epoch: Any, **found: Any) -> SetPosition:
+    identity = _identity(member, generation, epoch)
+    if identity is not None and found["group"] is None:
+        raise _Wrong("assign has a member, but no group: give the group of the member")
+    found |= {"is_stable": stable, "identity": identity}
     return SetPosition(*common, **found)
+
+
+def _committed(*common: Any, member: Any, generation: Any, epoch: Any, **found: Any) -> CommittedOffset:
+    found["identity"] = _identity(member, generation, epoch)
+    return CommittedOffset(*common, **found)
+
+
+def _identity(member: str | None, generation: int | None, epoch: int | None) -> MemberIdentity | None:
+    if generation is not None and epoch is not None:
+        raise _Wrong("a member has a generation or an epoch: give generation for a classic group, epoch for KIP-848")
+    number = generation if epoch is None else epoch
+    if member is not None and number is not None:
+        return MemberIdentity(member, number, epoch is not None)
+    if member is not None:
+        raise _Wrong("member has no generation: give generation, or epoch for KIP-848")
+    if number is not None:
+        raise _Wrong(f"{'generation' if epoch is None else 'epoch'} has no member: give the member id")
+    return None
 
 
 def _fetched(*common: Any, stable: bool, stale: bool, **found: Any) -> OffsetLookup:
@@ -191,6 +215,7 @@ def _listed(*common: Any, stale: bool, **found: Any) -> ListedEnd:
 
 
 _PARTITION = {"topic": _TEXT, "partition": _COUNT}
+_MEMBER = {"member": _MAYBE_TEXT, "generation": _MAYBE_COUNT, "epoch": _MAYBE_COUNT}
 _FORMS = {
     "send": _Form(_sent, "sends", {
         "topic": _TEXT, "partition": _MAYBE_COUNT, "offset": _MAYBE_COUNT, "value": _TEXT, "number": _MAYBE_COUNT,
@@ -201,10 +226,11 @@ _FORMS = {
     }),
     "assign": _Form(_assigned, "positions", _PARTITION | {
         "offset": _MAYBE_COUNT, "group": _MAYBE_TEXT, "stable": _NO,
-    }),
-    "commit": _Form(CommittedOffset, "commits", {"group": _TEXT} | _PARTITION | {
+    } | _MEMBER),
+    "revoke": _Form(RevokedPartition, "revocations", {"group": _TEXT} | _PARTITION),
+    "commit": _Form(_committed, "commits", {"group": _TEXT} | _PARTITION | {
         "offset": _COUNT, "transaction": _MAYBE_TEXT, "attempts": _ATTEMPTS,
-    }),
+    } | _MEMBER),
     "offset_fetch": _Form(_fetched, "fetches", {"group": _TEXT} | _PARTITION | {
         "offset": _MAYBE_COUNT, "stable": _NO, "stale": _NO,
     }),
@@ -235,7 +261,7 @@ def _shown(value: object) -> str:
 def _times(row: Mapping[str, Any]) -> tuple[float, float, Outcome]:
     start, end, outcome = _value(row, "start", _TIME), _value(row, "end", _END), _value(row, "outcome", _OUTCOME)
     if end is None:
-        if row["op"] == "assign":
+        if row["op"] in ("assign", "revoke"):
             end = start
         elif outcome != "unknown":
             raise _Wrong(f"{row['op']} has no end: only an operation of unknown outcome may have none")

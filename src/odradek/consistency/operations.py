@@ -31,6 +31,18 @@ class ClientOperation:
 
 
 @dataclass(frozen=True, slots=True)
+class MemberIdentity:
+    """How a client names itself in a group. ``number``: its generation, or its epoch under KIP-848 (``is_epoch``)."""
+
+    member: str
+    number: int
+    is_epoch: bool
+
+    def __str__(self) -> str:
+        return f"{self.member} in {'epoch' if self.is_epoch else 'generation'} {self.number}"
+
+
+@dataclass(frozen=True, slots=True)
 class SentRecord(ClientOperation):
     """``value``: unique in the history. ``number``: its place among the sends of its client. ``acks_all``: all in-sync
     replicas had to have it. ``partition`` and ``offset``: None if the client does not know."""
@@ -111,32 +123,48 @@ class PolledRecords(PartitionOperation):
 @dataclass(frozen=True, slots=True)
 class SetPosition(PartitionOperation):
     """An assignment, a seek or a reset. ``offset``: the position afterwards; None if it is not known. ``group``: the
-    position is the committed offset of this group. ``is_stable``: its lookup waited for open transactions."""
+    position is the committed offset of this group. ``is_stable``: its lookup waited for open transactions.
+    ``identity``: the member that the partition is assigned to, if known."""
 
     kind = "assign"
     offset: int | None
     group: str | None = None
     is_stable: bool = False
+    identity: MemberIdentity | None = None
 
     def describe(self) -> str:
         at = "an unknown position" if self.offset is None else f"position {self.offset}"
         of = f" of {self.group}" if self.group else ""
-        return f"assign {self.topic}-{self.partition}{of}: {at}"
+        return f"assign {self.topic}-{self.partition}{of}{_to(self.identity)}: {at}"
+
+
+@dataclass(frozen=True, slots=True)
+class RevokedPartition(PartitionOperation):
+    """A member begins to give a partition up, or learns that it has lost it."""
+
+    kind = "revoke"
+    group: str
+
+    def describe(self) -> str:
+        return f"revoke {self.topic}-{self.partition} of {self.group}"
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset(GroupOperation):
-    """``transaction``: the commit takes effect with it. ``attempts``: the most requests that the client sent for it."""
+    """``transaction``: the commit takes effect with it. ``attempts``: the most requests that the client sent for it.
+    ``identity``: the member that commits, if known."""
 
     kind = "commit"
     offset: int
     transaction: str | None
     attempts: int = 1
+    identity: MemberIdentity | None = None
 
     def describe(self) -> str:
         within = f" in {self.transaction}" if self.transaction else ""
         often = f", {self.attempts} attempts" if self.attempts > 1 else ""
-        return f"commit {self.group} {self.topic}-{self.partition} offset {self.offset}{within}: {self.outcome}{often}"
+        what = f"commit {self.group} {self.topic}-{self.partition} offset {self.offset}"
+        return f"{what}{within}{_by(self.identity)}: {self.outcome}{often}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,3 +209,11 @@ class TransactionEnd(ClientOperation):
 
     def describe(self) -> str:
         return f"{self.decision} {self.transaction}: {self.outcome}"
+
+
+def _to(identity: MemberIdentity | None) -> str:
+    return "" if identity is None else f" to {identity}"
+
+
+def _by(identity: MemberIdentity | None) -> str:
+    return "" if identity is None else f" by {identity}"

@@ -152,17 +152,33 @@ func transact(ctx context.Context) {
 	}
 }
 
+// membership adds to a row how a member names itself, if it is one.
+func membership(client *kgo.Client, protocol string, row fields) fields {
+	if member, number := client.GroupMetadata(); member != "" && number > 0 {
+		row["member"] = member
+		row[map[bool]string{true: "epoch", false: "generation"}[protocol == "consumer"]] = number
+	}
+	return row
+}
+
 // consume is a member of a group that commits after each poll.
 func consume(ctx context.Context, group, protocol string) {
+	revoked := func(_ context.Context, _ *kgo.Client, taken map[string][]int32) {
+		for _, partition := range taken[topic] {
+			record("revoke", now(), nil, fields{"group": group, "topic": topic, "partition": partition})
+		}
+	}
 	options := []kgo.Opt{
 		kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic), kgo.Balancers(kgo.RangeBalancer()), kgo.DisableAutoCommit(),
 		kgo.BlockRebalanceOnPoll(), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.SessionTimeout(6 * time.Second), kgo.HeartbeatInterval(500 * time.Millisecond),
-		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, given map[string][]int32) {
+		kgo.OnPartitionsAssigned(func(_ context.Context, client *kgo.Client, given map[string][]int32) {
 			for _, partition := range given[topic] {
-				record("assign", now(), nil, fields{"topic": topic, "partition": partition, "offset": nil})
+				record("assign", now(), nil, membership(client, protocol,
+					fields{"topic": topic, "partition": partition, "offset": nil, "group": group}))
 			}
 		}),
+		kgo.OnPartitionsRevoked(revoked), // also of lost ones
 	}
 	if protocol == "consumer" {
 		options = append(options, kgo.ServerSideBalancer())
@@ -187,15 +203,17 @@ func consume(ctx context.Context, group, protocol string) {
 			}
 		})
 		if len(next) > 0 {
-			commit(client, group, next)
+			commit(client, group, protocol, next)
 		}
 		client.AllowRebalance()
 	}
 	client.CloseAllowingRebalance()
 }
 
-func commit(client *kgo.Client, group string, next map[int32]kgo.EpochOffset) {
+// commit names the member if the membership was the same before and after the request.
+func commit(client *kgo.Client, group, protocol string, next map[int32]kgo.EpochOffset) {
 	start := now()
+	member, number := client.GroupMetadata()
 	results := map[int32]error{}
 	client.CommitOffsetsSync(context.Background(), map[string]map[int32]kgo.EpochOffset{topic: next},
 		func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, reply *kmsg.OffsetCommitResponse, err error) {
@@ -212,8 +230,11 @@ func commit(client *kgo.Client, group string, next map[int32]kgo.EpochOffset) {
 			}
 		})
 	for partition, one := range next {
-		record("commit", start, results[partition],
-			fields{"group": group, "topic": topic, "partition": partition, "offset": one.Offset})
+		row := fields{"group": group, "topic": topic, "partition": partition, "offset": one.Offset}
+		if after, last := client.GroupMetadata(); after == member && last == number {
+			row = membership(client, protocol, row)
+		}
+		record("commit", start, results[partition], row)
 	}
 }
 

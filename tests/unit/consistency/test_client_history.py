@@ -15,6 +15,8 @@ END = {"op": "end_transaction", "client": "p", "start": 3, "end": 4, "transactio
 
 COMMIT = {"op": "commit", "client": "c", "start": 3, "end": 4, "group": "g", "topic": "t", "partition": 0, "offset": 1}
 
+ASSIGN = {"op": "assign", "client": "c", "start": 3, "topic": "t", "partition": 0, "offset": None}
+
 
 def refusal(*rows: Any) -> str:
     lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
@@ -66,7 +68,7 @@ def test_times_that_contradict_one_another_are_refused(rows: tuple[Any, ...], me
         ("{", "not a JSON object: write one operation a line"),
         ("[" * 100_000, "not a JSON object: write one operation a line"),
         ({"op": "sned"},
-         'op is "sned": one of send, poll, assign, commit, offset_fetch, list_offsets, end_transaction'),
+         'op is "sned": one of send, poll, assign, revoke, commit, offset_fetch, list_offsets, end_transaction'),
         (SEND | {"offste": 1}, "send has no field 'offste': it has op, client, start, end, outcome, topic, partition,"
          " offset, value, number, idempotent, acks, transaction"),
         ({"op": "poll", "client": "c", "start": 1, "end": 2, "topic": "t", "records": []},
@@ -80,6 +82,16 @@ def test_times_that_contradict_one_another_are_refused(rows: tuple[Any, ...], me
         (SEND | {"outcome": "ok"}, 'outcome is "ok": give one of done, failed, unknown'),
         (COMMIT | {"attempts": 0}, "attempts is 0: give a whole number from 1 to 1000"),
         (COMMIT | {"attempts": 1_001}, "attempts is 1001: give a whole number from 1 to 1000"),
+        (COMMIT | {"member": "m"}, "member has no generation: give generation, or epoch for KIP-848"),
+        (COMMIT | {"epoch": 1}, "epoch has no member: give the member id"),
+        (COMMIT | {"generation": 1}, "generation has no member: give the member id"),
+        (COMMIT | {"member": "m", "generation": 1, "epoch": 1}, "a member has a generation or an epoch: give generation"
+         " for a classic group, epoch for KIP-848"),
+        (COMMIT | {"member": "m", "generation": -1}, "generation is -1: give a whole number from 0 on, or null"),
+        (ASSIGN | {"member": "m", "generation": 1},
+         "assign has a member, but no group: give the group of the member"),
+        ({"op": "revoke", "client": "c", "start": 1, "topic": "t", "partition": 0},
+         "revoke has no group: give a text"),
         (POLL | {"records": [[0]]}, "records is [[0]]: give a list of [offset, value]"),
     ],
 )  # fmt: skip

@@ -39,6 +39,32 @@ def test_the_proof_alone_is_a_history_with_the_finding(case: dict[str, Any]) -> 
     assert {one.subject for one in again} >= {first.subject}
 
 
+OWNERS = ("two owners", "commit of a former member")
+
+
+@pytest.mark.parametrize(
+    "case", [one for one in HISTORIES if set(one["finds"]) & {*OWNERS}], ids=lambda case: case["name"]
+)
+def test_no_line_of_a_proof_about_owners_can_be_left_out(case: dict[str, Any]) -> None:
+    (name,) = case["finds"]
+    lines = [case["lines"][number - 1] for number in case["proof"]]
+    for left_out in range(len(lines)):
+        rest = [row for number, row in enumerate(lines) if number != left_out]
+        assert name not in {one.name for one in find_anomalies(history_from(rest))}
+
+
+def test_the_proof_of_two_owners_shows_the_members() -> None:
+    (case,) = [one for one in HISTORIES if one["name"] == "two members under KIP-848 have a partition and commit"]
+    (found,) = find_anomalies(history_from(case["lines"]))
+    assert found.lines() == [
+        "two owners: g t-0: a and b own it at the same time: both commit afterwards",
+        "  line 1  1.000…1.000  a  assign t-0 of g to a in epoch 5: an unknown position",
+        "  line 3  4.000…4.000  b  assign t-0 of g to b in epoch 6: an unknown position",
+        "  line 4  5.000…6.000  b  commit g t-0 offset 2 by b in epoch 6: done",
+        "  line 5  7.000…8.000  a  commit g t-0 offset 3 by a in epoch 5: done",
+    ]
+
+
 def test_every_name_has_a_history() -> None:
     assert {name for one in HISTORIES for name in one["finds"]} == set(NAMES)
 
