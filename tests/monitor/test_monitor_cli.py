@@ -174,7 +174,7 @@ def test_its_process_loads_no_pandas() -> None:
     pytest.importorskip("pandas")
     program = (
         "import sys\n"
-        "from odradek.monitor.arrow_memory import load_arrow\n"
+        "from odradek.monitor.process_memory import load_arrow\n"
         "load_arrow()\n"
         "import odradek.monitor.offsets_reader, pyarrow as pa\n"
         "pa.array([1, 2])\n"
@@ -182,3 +182,16 @@ def test_its_process_loads_no_pandas() -> None:
         "import pandas\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the process gives memory back on Linux")
+def test_a_running_monitor_has_given_back_the_code_of_the_compiler(bootstrap: str, monitor: RunningMonitor) -> None:
+    """The load of kernels has read 70 MB of it. The kernels work without it: the view is complete."""
+    eventually(lambda: monitor.get("/readyz")[0] == 200, within_s=60, what="the view")
+    resident, is_compiler = 0, False
+    for line in Path(f"/proc/{monitor.process.pid}/smaps").read_text().splitlines():
+        if "-" in line.split()[0]:
+            is_compiler = line.endswith("libllvmlite.so")
+        elif is_compiler and line.startswith("Rss:"):
+            resident += int(line.split()[1])
+    assert 0 < resident < 20_000

@@ -98,7 +98,7 @@ _MONITOR_MODULES = (
     "uvicorn.protocols.http.auto",
     "uvloop",
     "odradek.cli.monitor.monitor",
-    "odradek.monitor.arrow_memory",
+    "odradek.monitor.process_memory",
     "odradek.monitor.changes.service",
     "odradek.monitor.disk.upkeep",
     "odradek.monitor.http.service",

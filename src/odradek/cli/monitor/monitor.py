@@ -10,6 +10,7 @@ import socket
 import threading
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,8 @@ _HOST_NAME = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
 """A name in a Host header, without its port."""
 _PACKAGES = ("starlette", "uvicorn", "jinja2", "pyarrow", "numba")
 _MOST_POLLS = 250
+_FETCH_BYTES = 1 << 20
+"""Larger fetches take more memory, and are not faster."""
 
 
 def run_monitor(line: MonitorLine, interval_ms: int, config: ClientConfig, rules: VerdictRules) -> None:
@@ -63,6 +66,9 @@ def run_monitor(line: MonitorLine, interval_ms: int, config: ClientConfig, rules
     hosts = served_hosts(host, tuple(line.allowed_host or ()))
     webhooks = check_webhooks(line)
     stop = threading.Event()
+    from odradek.monitor.process_memory import give_back_compiler_code, give_back_freed_memory
+
+    give_back_freed_memory()
     with terminable(), ExitStack() as opened:  # uvicorn raises SIGTERM once more after its own end
         listening = opened.enter_context(open_port(host, port))
         kept = open_kept(line, config, webhooks, allowed, opened)  # an error comes before the packages are loaded
@@ -70,6 +76,7 @@ def run_monitor(line: MonitorLine, interval_ms: int, config: ClientConfig, rules
             reader = make_reader(line.source, interval_ms, config, rules, "odradek-monitor")
             kept.follow(reader)
             server = _server(line, reader, config, ServiceAccess(hosts, token, change_tokens), kept)
+            give_back_compiler_code()
         following = threading.Thread(target=reader.run, args=(stop,), name="odradek-monitor", daemon=True)
         following.start()
         host, port = listening.getsockname()[:2]
@@ -94,15 +101,20 @@ def make_reader(
     source: str, interval_ms: int, config: ClientConfig, rules: VerdictRules, client_id: str
 ) -> OffsetsTopicReader:
     """Returns a reader that has read nothing. The first call loads packages for some seconds."""
-    from odradek.monitor.arrow_memory import load_arrow
+    from odradek.monitor.process_memory import load_arrow
 
     load_arrow()
+    import_module("odradek.batches.arrow")  # the kernels of the first read, which would be loaded then
     from odradek.monitor.group_tracker import GroupTracker
     from odradek.monitor.offsets_reader import OffsetsTopicReader, ReaderOptions
 
     polls = min(_MOST_POLLS, max(4, 2 + rules.recent_ms // interval_ms))
     return OffsetsTopicReader(
-        replace(config, client_id=client_id),
+        replace(
+            config,
+            client_id=client_id,
+            max_partition_fetch_bytes=min(config.max_partition_fetch_bytes, _FETCH_BYTES),
+        ),
         GroupTracker(rules, polls),
         ReaderOptions(source, interval_ms),
     )
