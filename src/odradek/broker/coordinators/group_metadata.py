@@ -39,7 +39,7 @@ class BrokerGroupCatalog:
     def group_setting(self, group_id: str, name: str) -> str | None:
         own = self._catalog.configs(GROUP, group_id).get(name)
         if own is None and name == "consumer.assignment.interval.ms":  # it may change while the broker runs
-            return str(self._config.group_consumer_assignment_interval_ms)
+            return str(self._config.value("group.consumer.assignment.interval.ms"))
         return own
 
     def _facts(self, topic: Topic | None) -> TopicFacts | None:

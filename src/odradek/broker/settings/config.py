@@ -22,6 +22,7 @@ from odradek.broker.settings.keys import (
 )
 from odradek.broker.settings.listener import Listener
 from odradek.broker.settings.pairs import OVERRIDES, host_counts
+from odradek.broker.settings.table import BrokerConfigTable
 from odradek.core.errors import ConfigError
 from odradek.security.protocols import PLAINTEXT
 from odradek.storage.config import LogConfig
@@ -62,87 +63,11 @@ def start_texts(settings: Collection[str], file: Mapping[str, str] | None = None
     return texts
 
 
-class BrokerConfig:
+class BrokerConfig(BrokerConfigTable):
     """A broker's settings: typed attributes for all settings with an effect, ``texts`` for those set at the start.
 
     Raises ConfigError for an unknown name, an invalid value, or values that contradict each other.
     """
-
-    node_id: int
-    broker_rack: str | None
-    broker_heartbeat_interval_ms: int
-    broker_session_timeout_ms: int
-    initial_broker_registration_timeout_ms: int
-    metadata_max_idle_interval_ms: int
-    auto_leader_rebalance_enable: bool
-    leader_imbalance_check_interval_seconds: int
-    unclean_leader_election_interval_ms: int
-    authorizer_class_name: str
-    auto_create_topics_enable: bool
-    delete_topic_enable: bool
-    num_partitions: int
-    default_replication_factor: int
-    log_cleaner_enable: bool
-    log_cleaner_threads: int
-    log_cleaner_backoff_ms: int
-    log_cleaner_dedupe_buffer_size: int
-    log_cleaner_io_buffer_load_factor: float
-    log_cleaner_io_max_bytes_per_second: float
-    log_retention_check_interval_ms: int
-    log_segment_delete_delay_ms: int
-    log_flush_offset_checkpoint_interval_ms: int
-    log_flush_start_offset_checkpoint_interval_ms: int
-    num_replica_fetchers: int
-    replica_fetch_backoff_ms: int
-    replica_fetch_max_bytes: int
-    replica_fetch_min_bytes: int
-    replica_fetch_response_max_bytes: int
-    replica_fetch_wait_max_ms: int
-    replica_lag_time_max_ms: int
-    replica_socket_timeout_ms: int
-    request_timeout_ms: int
-    socket_connection_setup_timeout_ms: int
-    replica_high_watermark_checkpoint_interval_ms: int
-    replica_selector_class: str | None
-    metadata_log_max_record_bytes_between_snapshots: int
-    metadata_log_max_snapshot_interval_ms: int
-    metadata_log_segment_bytes: int
-    metadata_log_segment_ms: int
-    metadata_max_retention_bytes: int
-    metadata_max_retention_ms: int
-    producer_id_expiration_ms: int
-    producer_id_expiration_check_interval_ms: int
-    fetch_max_bytes: int
-    max_incremental_fetch_session_cache_slots: int
-    max_request_partition_size_limit: int
-    socket_request_max_bytes: int
-    socket_listen_backlog_size: int
-    sasl_server_max_receive_size: int
-    connection_failed_authentication_delay_ms: int
-    delegation_token_expiry_check_interval_ms: int
-    delegation_token_expiry_time_ms: int
-    delegation_token_max_lifetime_ms: int
-    delegation_token_secret_key: str | None
-    connections_max_idle_ms: int
-    max_connections: int
-    max_connections_per_ip: int
-    max_connections_per_ip_overrides: str
-    queued_max_request_bytes: int
-    """Memory for the incomplete requests of all connections: at least the longest request; 0 or less means no limit."""
-    offsets_topic_num_partitions: int
-    offsets_topic_replication_factor: int
-    offsets_topic_segment_bytes: int
-    transaction_state_log_num_partitions: int
-    transaction_state_log_replication_factor: int
-    transaction_state_log_min_isr: int
-    transaction_state_log_segment_bytes: int
-    transaction_partition_verification_enable: bool
-    group_consumer_assignment_interval_ms: int
-    group_consumer_migration_policy: str
-    quota_window_num: int
-    quota_window_size_seconds: int
-    controller_quota_window_num: int
-    controller_quota_window_size_seconds: int
 
     def __init__(self, texts: Mapping[str, str] | None = None) -> None:
         self.texts = dict(texts or {})
@@ -261,7 +186,7 @@ class BrokerConfig:
             low, value, high = map(self.value, (least, name, most))
             if not low <= value <= high:
                 raise ConfigError(f"{name} of {value} must be between {least} ({low}) and {most} ({high})")
-        policy = self.group_consumer_migration_policy
+        policy = self.value("group.consumer.migration.policy")
         if policy.lower() not in MIGRATION_POLICIES:
             raise ConfigError(f"group.consumer.migration.policy must be one of {MIGRATION_POLICIES}, not {policy!r}")
 

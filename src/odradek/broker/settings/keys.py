@@ -153,7 +153,11 @@ def _default(cell: str) -> str | None:
 def broker_keys() -> dict[str, ConfigKey]:
     """Returns the broker settings that have an effect."""
     keys = {}
-    for row in (*_rows(config_table.BROKER), *groups_config.GroupConfig.rows(), *TransactionConfig.rows()):
+    for attribute, one in vars(config_table.BrokerConfigTable).items():
+        if isinstance(one, config_table.BrokerSetting):
+            name = attribute.replace("_", ".")
+            keys[name] = ConfigKey(name, ConfigType[one.kind.upper()], one.default, one.limits, one.doc)
+    for row in (*groups_config.GroupConfig.rows(), *TransactionConfig.rows()):
         name, kind, default, limits, doc = _cells(row, 5)
         keys[name] = ConfigKey(name, ConfigType[kind.upper()], _default(default), limits, doc)
     return keys

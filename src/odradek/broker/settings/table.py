@@ -1,9 +1,9 @@
 """Tables of settings: Kafka's name, type, default, limits and documentation.
 
-A broker setting's row is ``name | type | default | limits | documentation``. A topic setting's row is ``name | type |
-default | limits | fallbacks | documentation``. The fallbacks are broker settings. If a topic does not set the value,
-the first fallback with a value applies. A row without documentation has that of its first fallback. A default of ``-``
-means unset.
+A setting of the broker is an attribute of ``BrokerConfigTable``: its name with underscores, its type, and its default,
+limits and documentation; the default None means unset. A topic setting's row is ``name | type | default | limits |
+fallbacks | documentation``; the default ``-`` means unset. The fallbacks are broker settings. If a topic does not set
+the value, the first fallback with a value applies. A row without documentation has that of its first fallback.
 
 Limits: ``a..b`` is a range, which may be open at either end; ``a..b or c`` also allows c. ``in x,y`` is one of these
 values, ``list x,y`` a list of them. ``replicas`` is ``*`` or a list of partition:broker pairs.
@@ -13,172 +13,236 @@ The numbers of partitions of these topics have the upper limit of a request (``M
 also starts with values outside these limits, but then its controller refuses to create the topic, so there is no
 coordinator.
 
-``BROKER`` has only settings with an effect; rows of the same form are in ``groups/config`` and ``transactions/config``.
+``BrokerConfigTable`` has only settings with an effect; ``groups/config`` and ``transactions/config`` declare others.
 Settings without an effect are in ``ignored`` and ``TOPIC_INERT``, with the reason.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+T = TypeVar("T")
 
 NO_SUCH_GROUPS = "The broker has no groups of this kind yet."
 """The reason why settings of share and streams groups have no effect."""
 
-BROKER = """
-node.id | int | 1 | 0.. | Id of this broker. Kafka has no default.
-broker.id | int | -1 | | Older name of node.id.
-broker.rack | string | - | | Rack that this broker reports.
-process.roles | list | - | list broker,controller | Roles of a node of a cluster; unset: a lone broker.
-controller.quorum.voters | list |  |  | The controller of the cluster, as NODE@HOST:PORT.
-controller.listener.names | list | - | | Listeners of the controller, e.g. CONTROLLER.
-inter.broker.listener.name | string | - | | Listener by which other brokers connect.
-security.inter.broker.protocol | string | PLAINTEXT | in PLAINTEXT,SSL,SASL_PLAINTEXT,SASL_SSL | Name and protocol of \
-the listener by which other brokers connect, in place of inter.broker.listener.name.
-sasl.mechanism.controller.protocol | string | GSSAPI | | Mechanism of the broker's own login at a controller with SASL.
-sasl.mechanism.inter.broker.protocol | string | GSSAPI | | Mechanism of the broker's own login at other brokers.
-broker.heartbeat.interval.ms | int | 2000 | | Interval in ms of a broker's heartbeats to its controller.
-broker.session.timeout.ms | int | 9000 | | Time in ms without a heartbeat after which the controller fences a broker.
-initial.broker.registration.timeout.ms | int | 60000 | | Time in ms in which a broker has to register; then it ends.
-metadata.max.idle.interval.ms | int | 500 | 0.. | Time in ms without a change after which a controller writes an empty \
-record, by which brokers see that they have all; 0: never.
-auto.leader.rebalance.enable | boolean | true | | Whether a controller elects first replicas again that may lead.
-leader.imbalance.check.interval.seconds | long | 300 | 1.. | Interval in s of these elections.
-unclean.leader.election.enable | boolean | false | | Whether a replica that may lack records leads if no other can.
-unclean.leader.election.interval.ms | long | 300000 | 1.. | Interval in ms of the unclean elections that a topic allows.
-min.insync.replicas | int | 1 | 1.. | Fewest in-sync replicas for writes with acks=all, at most the number of replicas.
-listeners | list | PLAINTEXT://:9092 | | Listening addresses, as NAME://host:port, in place of --listen.
-advertised.listeners | list | - | | Addresses that clients of each listener get, as NAME://host:port.
-listener.security.protocol.map | string | \
-SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT | | Security protocol of each listener.
-config.providers | list |  |  | Sources of variables in settings, such as ${env:NAME}; the start alone reads them.
-sasl.enabled.mechanisms | list | GSSAPI | | Mechanisms of the listeners with SASL.
-sasl.jaas.config | password | - | | Users of PLAIN, and the login of this node at others, with the prefixes \
-of a listener and of the mechanism.
-sasl.oauthbearer.clock.skew.seconds | int | 30 | | Allowed difference of clocks for the times of tokens, in s.
-sasl.oauthbearer.expected.audience | list |  | | A token has to name one of these audiences; empty: it may name none.
-sasl.oauthbearer.expected.issuer | string | - | | Issuer of tokens; unset: every issuer.
-sasl.oauthbearer.jwks.endpoint.refresh.ms | long | 3600000 | | How often the keys of tokens are read again, in ms.
-sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms | long | 10000 | | Longest pause in ms after a failure; also the \
-shortest time between readings that unknown keys cause.
-sasl.oauthbearer.jwks.endpoint.retry.backoff.ms | long | 100 | | First pause in ms after a failure.
-sasl.oauthbearer.jwks.endpoint.url | string | - | | File or address of the keys of tokens, file:///PATH or https://….
-sasl.oauthbearer.scope.claim.name | string | scope | | Claim of a token with its scopes.
-sasl.oauthbearer.sub.claim.name | string | sub | | Claim of a token with the name of the user.
-sasl.server.callback.handler.class | class | - | | Kafka's class that checks tokens; with the prefixes of a listener \
-and of oauthbearer.
-sasl.server.max.receive.size | int | 524288 | 1.. | Longest request in bytes before the end of a login.
-ssl.allow.dn.changes | boolean | false | | Whether a new certificate of a listener may have another subject.
-ssl.allow.san.changes | boolean | false | | Whether a new certificate may lack alternative names of the former one.
-ssl.cipher.suites | list |  |  | Cipher suites of TLS 1.2, by Java's names; empty: those of OpenSSL.
-ssl.client.auth | string | none | in required,requested,none | Whether clients need a certificate.
-ssl.enabled.protocols | list | TLSv1.2,TLSv1.3 |  | Versions of TLS.
-ssl.key.password | password | - |  | Password of an encrypted private key.
-ssl.keystore.certificate.chain | password | - |  | Certificates in PEM, in place of a file.
-ssl.keystore.key | password | - |  | Private key in PEM, in place of a file.
-ssl.keystore.location | string | - |  | File with the private key and the certificate.
-ssl.keystore.password | password | - |  | Password of a PKCS12 file.
-ssl.keystore.type | string | JKS |  | PEM or PKCS12. JKS, Kafka's default, also reads PKCS12.
-ssl.principal.mapping.rules | string | DEFAULT |  | Rules that make user names of certificates' names.
-ssl.protocol | string | TLSv1.3 |  | TLSv1.2 allows no TLS 1.3.
-ssl.truststore.certificates | password | - |  | Trusted certificates in PEM, in place of a file.
-ssl.truststore.location | string | - |  | File with the certificates that clients are trusted by.
-ssl.truststore.password | password | - |  | Password of a PKCS12 file.
-ssl.truststore.type | string | JKS |  | PEM or PKCS12. JKS, Kafka's default, also reads PKCS12.
-connections.max.reauth.ms | long | 0 | | Time in ms after which a client has to log in again; 0 is no limit.
-connection.failed.authentication.delay.ms | int | 100 | 0.. | Time in ms for which the reply to a refused login waits.
-delegation.token.expiry.check.interval.ms | long | 3600000 | 1.. | How often delegation tokens that have ended are \
-removed, in ms.
-delegation.token.expiry.time.ms | long | 86400000 | 1.. | Life of a delegation token without a renewal, in ms.
-delegation.token.max.lifetime.ms | long | 604800000 | 1.. | Longest life of a delegation token, in ms.
-delegation.token.secret.key | password | - | | Key of the secrets of delegation tokens; without it there are none.
-log.dirs | list | - | | Data directory; set by --data-dir.
-authorizer.class.name | string | | | Class of the authorizer, Kafka's StandardAuthorizer; empty: no authorizer.
-auto.create.topics.enable | boolean | true | | Whether a Metadata request may create an unknown topic.
-delete.topic.enable | boolean | true | | Whether topics can be deleted.
-num.partitions | int | 1 | 1.. | Partitions of a topic that is created without a partition count.
-default.replication.factor | int | 1 | | Replicas of a topic that is created without a replication factor.
-message.max.bytes | int | 1048588 | 0.. | Longest accepted record batch in bytes.
-compression.type | string | producer | in uncompressed,zstd,lz4,snappy,gzip,producer | Codec of stored batches.
-compression.gzip.level | int | -1 | 1..9 or -1 | gzip level if the broker compresses; -1 is gzip's default.
-compression.zstd.level | int | 3 | -131072..22 | zstd level if the broker compresses.
-log.cleanup.policy | list | delete | list compact,delete | Deletion or compaction of old records.
-log.segment.bytes | int | 1073741824 | 1048576.. | Size in bytes at which a new segment begins.
-log.roll.ms | long | - | 1.. | Age at which a new segment begins.
-log.roll.hours | int | 168 | 1.. | log.roll.ms in hours, if log.roll.ms is unset.
-log.roll.jitter.ms | long | - | 0.. | Largest random reduction of the age for a new segment, drawn for each segment.
-log.roll.jitter.hours | int | 0 | 0.. | log.roll.jitter.ms in hours, if log.roll.jitter.ms is unset.
-log.retention.ms | long | - | | Age at which segments are deleted; -1 is no limit.
-log.retention.minutes | int | - | | log.retention.ms in minutes, if log.retention.ms is unset.
-log.retention.hours | int | 168 | | log.retention.ms in hours, if log.retention.ms and log.retention.minutes are unset.
-log.retention.bytes | long | -1 | | Size of a partition above which old segments are deleted; -1 is no limit.
-log.segment.delete.delay.ms | long | 60000 | 0.. | Delay before the files of deleted segments are removed from the disk.
-log.retention.check.interval.ms | long | 300000 | 1.. | Interval at which retention runs.
-log.cleaner.enable | boolean | true | | Whether the cleaner runs.
-log.cleaner.threads | int | 1 | 0.. | Number of logs that are compacted at the same time.
-log.cleaner.backoff.ms | long | 15000 | 0.. | Pause of the cleaner when no log needs compaction.
-log.cleaner.dedupe.buffer.size | long | 134217728 | | Memory for the key maps of all cleaner threads.
-log.cleaner.io.buffer.load.factor | double | 0.9 | | Largest load factor of a key map of the cleaner.
-log.cleaner.io.max.bytes.per.second | double | 1.7976931348623157E308 | | Most bytes that the cleaner reads and writes.
-log.cleaner.min.cleanable.ratio | double | 0.5 | 0..1 | Least dirty share of a log for compaction.
-log.cleaner.min.compaction.lag.ms | long | 0 | 0.. | Least age of a record for compaction.
-log.cleaner.max.compaction.lag.ms | long | 9223372036854775807 | 1.. | Age at which a record is always compacted.
-log.cleaner.delete.retention.ms | long | 86400000 | 0.. | Time for which a compacted topic keeps tombstones.
-log.index.interval.bytes | int | 4096 | 0.. | Bytes of log between two index entries.
-log.index.size.max.bytes | int | 10485760 | 4.. | Size of an index at which a new segment begins.
-log.message.timestamp.type | string | CreateTime | in CreateTime,LogAppendTime | Clock of timestamps.
-log.message.timestamp.before.max.ms | long | 9223372036854775807 | 0.. | Largest age of a timestamp in a new batch.
-log.message.timestamp.after.max.ms | long | 3600000 | 0.. | Most time by which a timestamp may be ahead of the clock.
-log.flush.interval.messages | long | 9223372036854775807 | 1.. | Records after which a partition is flushed to disk.
-log.flush.interval.ms | long | - | | Time after which a partition is flushed to disk.
-log.flush.scheduler.interval.ms | long | 9223372036854775807 | | Used if log.flush.interval.ms is unset.
-log.flush.offset.checkpoint.interval.ms | int | 60000 | 0.. | Interval at which recovery points are stored.
-log.flush.start.offset.checkpoint.interval.ms | int | 60000 | 0.. | Interval at which log start offsets are stored.
-num.replica.fetchers | int | 1 | 1.. | Requests at a time by which a broker copies partitions from one leader.
-replica.fetch.backoff.ms | int | 1000 | 0.. | Pause in ms before a replica fetches again after an error.
-replica.fetch.max.bytes | int | 1048576 | 0.. | Most bytes of one partition in a reply to a replica.
-replica.fetch.min.bytes | int | 1 | | Least bytes for which a reply to a replica waits.
-replica.fetch.response.max.bytes | int | 10485760 | 0.. | Most bytes of records in one reply to a replica.
-replica.fetch.wait.max.ms | int | 500 | | Longest wait in ms of a reply to a replica.
-replica.selector.class | string | - | | How a leader chooses the replica that a consumer reads, or empty: always itself.
-replica.lag.time.max.ms | long | 30000 | | Time in ms after which a replica that is behind leaves the ISR.
-replica.socket.timeout.ms | int | 30000 | | Time in ms in which a leader has to answer a replica.
-request.timeout.ms | int | 30000 | | Time in ms in which another broker has to answer about a transaction.
-socket.connection.setup.timeout.ms | long | 10000 | | Time in ms after which an attempt to connect to another node ends.
-replica.high.watermark.checkpoint.interval.ms | long | 5000 | | Interval at which high watermarks are stored.
-metadata.log.max.record.bytes.between.snapshots | long | 20971520 | 1.. | Bytes between two snapshots of the catalogue.
-metadata.log.max.snapshot.interval.ms | long | 3600000 | 0.. | Most time before a snapshot of changes; 0: never.
-metadata.log.segment.bytes | int | 1073741824 | 8388608.. | Size at which the metadata log begins a new segment.
-metadata.log.segment.ms | long | 604800000 | 1.. | Age at which the metadata log begins a new segment.
-metadata.max.retention.bytes | long | 104857600 | | Largest size of the metadata log and its snapshots.
-metadata.max.retention.ms | long | 604800000 | | Age at which a snapshot, and the log before the next one, is deleted.
-producer.id.expiration.ms | int | 86400000 | 1.. | Time after which the state of an inactive producer is removed.
-producer.id.expiration.check.interval.ms | int | 600000 | 1.. | Interval of the search for inactive producers.
-fetch.max.bytes | int | 57671680 | 1024.. | Most bytes of records in one reply to a fetch.
-max.incremental.fetch.session.cache.slots | int | 1000 | 0.. | Largest number of fetch sessions.
-max.request.partition.size.limit | int | 2000 | 1.. | Most partitions in one reply to DescribeTopicPartitions.
-socket.request.max.bytes | int | 104857600 | 1.. | Longest accepted request in bytes.
-socket.listen.backlog.size | int | 50 | 1.. | New connections that the operating system queues.
-connections.max.idle.ms | long | 600000 | | Idle time after which a connection is closed.
-max.connections | int | 2147483647 | 0.. | Largest number of open connections.
-max.connections.per.ip | int | 2147483647 | 0.. | Largest number of open connections from one address.
-max.connections.per.ip.overrides | string | | | Other limits for single hosts: host:count,127.0.0.1:count.
-queued.max.request.bytes | long | 33554432 | | Memory for requests over 64 KiB; -1 (Kafka's default) is no limit.
-offsets.topic.num.partitions | int | 50 | 1..10000 | Partitions of __consumer_offsets.
-offsets.topic.replication.factor | short | 1 | 1.. | Replicas of __consumer_offsets. In a cluster, and in Kafka: 3.
-offsets.topic.segment.bytes | int | 104857600 | 1048576.. | Segment size of __consumer_offsets.
-offsets.topic.compression.codec | int | 0 | 0..4 | Codec of __consumer_offsets: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.
-group.consumer.min.session.timeout.ms | int | 45000 | 1.. | Shortest session timeout that a group may set.
-group.consumer.max.session.timeout.ms | int | 60000 | 1.. | Longest session timeout that a group may set.
-group.consumer.min.heartbeat.interval.ms | int | 5000 | 1.. | Shortest heartbeat interval that a group may set.
-group.consumer.max.heartbeat.interval.ms | int | 15000 | 1.. | Longest heartbeat interval that a group may set.
-group.consumer.min.assignment.interval.ms | int | 0 | 0.. | Shortest assignment interval that a group may set.
-group.consumer.max.assignment.interval.ms | int | 15000 | 0.. | Longest assignment interval that a group may set.
-transaction.state.log.num.partitions | int | 50 | 1..10000 | Partitions of __transaction_state.
-transaction.state.log.replication.factor | short | 1 | 1.. | Replicas of __transaction_state. In a cluster: 3.
-transaction.state.log.min.isr | int | 2 | 1.. | min.insync.replicas of __transaction_state, capped at its replicas.
-transaction.state.log.segment.bytes | int | 104857600 | 1048576.. | Segment size of __transaction_state.
-transaction.partition.verification.enable | boolean | true | | Whether transactions of older producers are verified.
-quota.window.num | int | 11 | 1.. | Number of windows over which a client's rate is measured.
-quota.window.size.seconds | int | 1 | 1.. | Length of a window of quota.window.num.
-controller.quota.window.num | int | 11 | 1.. | Number of windows over which permits for partition changes accumulate.
-controller.quota.window.size.seconds | int | 1 | 1.. | Length of a window of controller.quota.window.num.
-"""
+
+class BrokerSetting(Generic[T]):
+    """The declaration of a setting. In a ``BrokerConfig``, the attribute is the value in effect."""
+
+    __slots__ = ("default", "doc", "kind", "limits")
+
+    def __init__(self, kind: str, default: str | None, doc: str, limits: str) -> None:
+        self.kind, self.default, self.doc, self.limits = kind, default, doc, limits
+
+    if TYPE_CHECKING:
+
+        def __get__(self, config: object, of: type) -> T: ...
+
+
+class SettingKind(Generic[T]):
+    """Declares settings of one type. ``T`` is the type of the parsed value."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __call__(self, default: str, doc: str, limits: str = "") -> BrokerSetting[T]: ...
+
+    @overload
+    def __call__(self, default: None, doc: str, limits: str = "") -> BrokerSetting[T | None]: ...
+
+    def __call__(self, default: str | None, doc: str, limits: str = "") -> BrokerSetting[Any]:
+        return BrokerSetting(self.name, default, doc, limits)
+
+
+BOOLEAN = SettingKind[bool]("boolean")
+STRING = SettingKind[str]("string")
+INT = SettingKind[int]("int")
+SHORT = SettingKind[int]("short")
+LONG = SettingKind[int]("long")
+DOUBLE = SettingKind[float]("double")
+LIST = SettingKind[tuple[str, ...]]("list")
+CLASS = SettingKind[str]("class")
+PASSWORD = SettingKind[str]("password")
+
+
+class BrokerConfigTable:
+    """The settings of the broker."""
+
+    node_id = INT("1", "Id of this broker. Kafka has no default.", "0..")
+    broker_id = INT("-1", "Older name of node.id.")
+    broker_rack = STRING(None, "Rack that this broker reports.")
+    process_roles = LIST(None, "Roles of a node of a cluster; unset: a lone broker.", "list broker,controller")
+    controller_quorum_voters = LIST("", "The controller of the cluster, as NODE@HOST:PORT.")
+    controller_listener_names = LIST(None, "Listeners of the controller, e.g. CONTROLLER.")
+    inter_broker_listener_name = STRING(None, "Listener by which other brokers connect.")
+    security_inter_broker_protocol = STRING(
+        "PLAINTEXT",
+        "Name and protocol of the listener by which other brokers connect, in place of inter.broker.listener.name.",
+        "in PLAINTEXT,SSL,SASL_PLAINTEXT,SASL_SSL",
+    )
+    sasl_mechanism_controller_protocol = STRING("GSSAPI", "Mechanism of the broker's own login at a controller.")
+    sasl_mechanism_inter_broker_protocol = STRING("GSSAPI", "Mechanism of the broker's own login at other brokers.")
+    broker_heartbeat_interval_ms = INT("2000", "Interval in ms of a broker's heartbeats to its controller.")
+    broker_session_timeout_ms = INT("9000", "Time in ms without a heartbeat after which a broker is fenced.")
+    initial_broker_registration_timeout_ms = INT("60000", "Time in ms in which a broker has to register; then it ends.")
+    metadata_max_idle_interval_ms = INT(
+        "500",
+        "Time in ms without a change after which an empty record shows brokers that they have all; 0: never.",
+        "0..",
+    )
+    auto_leader_rebalance_enable = BOOLEAN("true", "Whether a controller elects first replicas again that may lead.")
+    leader_imbalance_check_interval_seconds = LONG("300", "Interval in s of these elections.", "1..")
+    unclean_leader_election_enable = BOOLEAN("false", "Whether a replica that may lack records leads if no other can.")
+    unclean_leader_election_interval_ms = LONG(
+        "300000", "Interval in ms of unclean elections that a topic allows.", "1.."
+    )
+    min_insync_replicas = INT("1", "Fewest in-sync replicas for writes with acks=all, at most all replicas.", "1..")
+    listeners = LIST("PLAINTEXT://:9092", "Listening addresses, as NAME://host:port, in place of --listen.")
+    advertised_listeners = LIST(None, "Addresses that clients of each listener get, as NAME://host:port.")
+    listener_security_protocol_map = STRING(
+        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        "Security protocol of each listener.",
+    )
+    config_providers = LIST("", "Sources of variables in settings, such as ${env:NAME}; the start alone reads them.")
+    sasl_enabled_mechanisms = LIST("GSSAPI", "Mechanisms of the listeners with SASL.")
+    sasl_jaas_config = PASSWORD(
+        None,
+        "Users of PLAIN, and the login of this node at others, with the prefixes of a listener and of the mechanism.",
+    )
+    sasl_oauthbearer_clock_skew_seconds = INT("30", "Allowed difference of clocks for the times of tokens, in s.")
+    sasl_oauthbearer_expected_audience = LIST("", "Tokens have to name one of these audiences; empty: they need none.")
+    sasl_oauthbearer_expected_issuer = STRING(None, "Issuer of tokens; unset: every issuer.")
+    sasl_oauthbearer_jwks_endpoint_refresh_ms = LONG("3600000", "How often the keys of tokens are read again, in ms.")
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms = LONG(
+        "10000", "Longest pause in ms after a failure; also the shortest time between readings that unknown keys cause."
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_ms = LONG("100", "First pause in ms after a failure.")
+    sasl_oauthbearer_jwks_endpoint_url = STRING(None, "File or address of the keys of tokens: file:///PATH, https://….")
+    sasl_oauthbearer_scope_claim_name = STRING("scope", "Claim of a token with its scopes.")
+    sasl_oauthbearer_sub_claim_name = STRING("sub", "Claim of a token with the name of the user.")
+    sasl_server_callback_handler_class = CLASS(
+        None, "Kafka's class that checks tokens; with the prefixes of a listener and of oauthbearer."
+    )
+    sasl_server_max_receive_size = INT("524288", "Longest request in bytes before the end of a login.", "1..")
+    ssl_allow_dn_changes = BOOLEAN("false", "Whether a new certificate of a listener may have another subject.")
+    ssl_allow_san_changes = BOOLEAN("false", "Whether a new certificate may lack alternative names of the former one.")
+    ssl_cipher_suites = LIST("", "Cipher suites of TLS 1.2, by Java's names; empty: those of OpenSSL.")
+    ssl_client_auth = STRING("none", "Whether clients need a certificate.", "in required,requested,none")
+    ssl_enabled_protocols = LIST("TLSv1.2,TLSv1.3", "Versions of TLS.")
+    ssl_key_password = PASSWORD(None, "Password of an encrypted private key.")
+    ssl_keystore_certificate_chain = PASSWORD(None, "Certificates in PEM, in place of a file.")
+    ssl_keystore_key = PASSWORD(None, "Private key in PEM, in place of a file.")
+    ssl_keystore_location = STRING(None, "File with the private key and the certificate.")
+    ssl_keystore_password = PASSWORD(None, "Password of a PKCS12 file.")
+    ssl_keystore_type = STRING("JKS", "PEM or PKCS12. JKS, Kafka's default, also reads PKCS12.")
+    ssl_principal_mapping_rules = STRING("DEFAULT", "Rules that make user names of certificates' names.")
+    ssl_protocol = STRING("TLSv1.3", "TLSv1.2 allows no TLS 1.3.")
+    ssl_truststore_certificates = PASSWORD(None, "Trusted certificates in PEM, in place of a file.")
+    ssl_truststore_location = STRING(None, "File with the certificates that clients are trusted by.")
+    ssl_truststore_password = PASSWORD(None, "Password of a PKCS12 file.")
+    ssl_truststore_type = STRING("JKS", "PEM or PKCS12. JKS, Kafka's default, also reads PKCS12.")
+    connections_max_reauth_ms = LONG("0", "Time in ms after which a client has to log in again; 0 is no limit.")
+    connection_failed_authentication_delay_ms = INT("100", "Time in ms that the reply to a refused login waits.", "0..")
+    delegation_token_expiry_check_interval_ms = LONG("3600000", "Interval in ms of the removal of ended tokens.", "1..")
+    delegation_token_expiry_time_ms = LONG("86400000", "Life of a delegation token without a renewal, in ms.", "1..")
+    delegation_token_max_lifetime_ms = LONG("604800000", "Longest life of a delegation token, in ms.", "1..")
+    delegation_token_secret_key = PASSWORD(None, "Key of the secrets of delegation tokens; without it there are none.")
+    log_dirs = LIST(None, "Data directory; set by --data-dir.")
+    authorizer_class_name = STRING("", "Class of the authorizer, Kafka's StandardAuthorizer; empty: no authorizer.")
+    auto_create_topics_enable = BOOLEAN("true", "Whether a Metadata request may create an unknown topic.")
+    delete_topic_enable = BOOLEAN("true", "Whether topics can be deleted.")
+    num_partitions = INT("1", "Partitions of a topic that is created without a partition count.", "1..")
+    default_replication_factor = INT("1", "Replicas of a topic that is created without a replication factor.")
+    message_max_bytes = INT("1048588", "Longest accepted record batch in bytes.", "0..")
+    compression_type = STRING("producer", "Codec of stored batches.", "in uncompressed,zstd,lz4,snappy,gzip,producer")
+    compression_gzip_level = INT("-1", "gzip level if the broker compresses; -1 is gzip's default.", "1..9 or -1")
+    compression_zstd_level = INT("3", "zstd level if the broker compresses.", "-131072..22")
+    log_cleanup_policy = LIST("delete", "Deletion or compaction of old records.", "list compact,delete")
+    log_segment_bytes = INT("1073741824", "Size in bytes at which a new segment begins.", "1048576..")
+    log_roll_ms = LONG(None, "Age at which a new segment begins.", "1..")
+    log_roll_hours = INT("168", "log.roll.ms in hours, if log.roll.ms is unset.", "1..")
+    log_roll_jitter_ms = LONG(None, "Largest random reduction of the age for a new segment, for each segment.", "0..")
+    log_roll_jitter_hours = INT("0", "log.roll.jitter.ms in hours, if log.roll.jitter.ms is unset.", "0..")
+    log_retention_ms = LONG(None, "Age at which segments are deleted; -1 is no limit.")
+    log_retention_minutes = INT(None, "log.retention.ms in minutes, if log.retention.ms is unset.")
+    log_retention_hours = INT("168", "log.retention.ms in hours, if it and log.retention.minutes are unset.")
+    log_retention_bytes = LONG("-1", "Size of a partition above which old segments are deleted; -1 is no limit.")
+    log_segment_delete_delay_ms = LONG("60000", "Delay before the files of deleted segments are removed.", "0..")
+    log_retention_check_interval_ms = LONG("300000", "Interval at which retention runs.", "1..")
+    log_cleaner_enable = BOOLEAN("true", "Whether the cleaner runs.")
+    log_cleaner_threads = INT("1", "Number of logs that are compacted at the same time.", "0..")
+    log_cleaner_backoff_ms = LONG("15000", "Pause of the cleaner when no log needs compaction.", "0..")
+    log_cleaner_dedupe_buffer_size = LONG("134217728", "Memory for the key maps of all cleaner threads.")
+    log_cleaner_io_buffer_load_factor = DOUBLE("0.9", "Largest load factor of a key map of the cleaner.")
+    log_cleaner_io_max_bytes_per_second = DOUBLE("1.7976931348623157E308", "Bytes that the cleaner reads and writes.")
+    log_cleaner_min_cleanable_ratio = DOUBLE("0.5", "Least dirty share of a log for compaction.", "0..1")
+    log_cleaner_min_compaction_lag_ms = LONG("0", "Least age of a record for compaction.", "0..")
+    log_cleaner_max_compaction_lag_ms = LONG("9223372036854775807", "Age at which a record is always compacted.", "1..")
+    log_cleaner_delete_retention_ms = LONG("86400000", "Time for which a compacted topic keeps tombstones.", "0..")
+    log_index_interval_bytes = INT("4096", "Bytes of log between two index entries.", "0..")
+    log_index_size_max_bytes = INT("10485760", "Size of an index at which a new segment begins.", "4..")
+    log_message_timestamp_type = STRING("CreateTime", "Clock of timestamps.", "in CreateTime,LogAppendTime")
+    log_message_timestamp_before_max_ms = LONG("9223372036854775807", "Largest age of a timestamp in a batch.", "0..")
+    log_message_timestamp_after_max_ms = LONG("3600000", "Time by which a timestamp may be ahead of the clock.", "0..")
+    log_flush_interval_messages = LONG("9223372036854775807", "Records after which a partition is synced.", "1..")
+    log_flush_interval_ms = LONG(None, "Time after which a partition is synced.")
+    log_flush_scheduler_interval_ms = LONG("9223372036854775807", "Used if log.flush.interval.ms is unset.")
+    log_flush_offset_checkpoint_interval_ms = INT("60000", "Interval at which recovery points are stored.", "0..")
+    log_flush_start_offset_checkpoint_interval_ms = INT("60000", "Interval at which log starts are stored.", "0..")
+    num_replica_fetchers = INT("1", "Requests at a time by which a broker copies partitions from one leader.", "1..")
+    replica_fetch_backoff_ms = INT("1000", "Pause in ms before a replica fetches again after an error.", "0..")
+    replica_fetch_max_bytes = INT("1048576", "Most bytes of one partition in a reply to a replica.", "0..")
+    replica_fetch_min_bytes = INT("1", "Least bytes for which a reply to a replica waits.")
+    replica_fetch_response_max_bytes = INT("10485760", "Most bytes of records in one reply to a replica.", "0..")
+    replica_fetch_wait_max_ms = INT("500", "Longest wait in ms of a reply to a replica.")
+    replica_selector_class = STRING(None, "How a leader chooses the replica that a consumer reads; empty: itself.")
+    replica_lag_time_max_ms = LONG("30000", "Time in ms after which a replica that is behind leaves the ISR.")
+    replica_socket_timeout_ms = INT("30000", "Time in ms in which a leader has to answer a replica.")
+    request_timeout_ms = INT("30000", "Time in ms in which another broker has to answer about a transaction.")
+    socket_connection_setup_timeout_ms = LONG("10000", "Time in ms after which an attempt to connect to a node ends.")
+    replica_high_watermark_checkpoint_interval_ms = LONG("5000", "Interval at which high watermarks are stored.")
+    metadata_log_max_record_bytes_between_snapshots = LONG(
+        "20971520", "Bytes between snapshots of the catalogue.", "1.."
+    )
+    metadata_log_max_snapshot_interval_ms = LONG("3600000", "Most time before a snapshot of changes; 0: never.", "0..")
+    metadata_log_segment_bytes = INT("1073741824", "Size at which the metadata log begins a new segment.", "8388608..")
+    metadata_log_segment_ms = LONG("604800000", "Age at which the metadata log begins a new segment.", "1..")
+    metadata_max_retention_bytes = LONG("104857600", "Largest size of the metadata log and its snapshots.")
+    metadata_max_retention_ms = LONG("604800000", "Age at which a snapshot, and the log before the next, is deleted.")
+    producer_id_expiration_ms = INT("86400000", "Time after which the state of an inactive producer is removed.", "1..")
+    producer_id_expiration_check_interval_ms = INT("600000", "Interval of the search for inactive producers.", "1..")
+    fetch_max_bytes = INT("57671680", "Most bytes of records in one reply to a fetch.", "1024..")
+    max_incremental_fetch_session_cache_slots = INT("1000", "Largest number of fetch sessions.", "0..")
+    max_request_partition_size_limit = INT("2000", "Most partitions in one reply to DescribeTopicPartitions.", "1..")
+    socket_request_max_bytes = INT("104857600", "Longest accepted request in bytes.", "1..")
+    socket_listen_backlog_size = INT("50", "New connections that the operating system queues.", "1..")
+    connections_max_idle_ms = LONG("600000", "Idle time after which a connection is closed.")
+    max_connections = INT("2147483647", "Largest number of open connections.", "0..")
+    max_connections_per_ip = INT("2147483647", "Largest number of open connections from one address.", "0..")
+    max_connections_per_ip_overrides = STRING("", "Other limits for single hosts: host:count,127.0.0.1:count.")
+    queued_max_request_bytes = LONG("33554432", "Memory for requests over 64 KiB; -1 (Kafka's default) is no limit.")
+    offsets_topic_num_partitions = INT("50", "Partitions of __consumer_offsets.", "1..10000")
+    offsets_topic_replication_factor = SHORT("1", "Replicas of __consumer_offsets. In a cluster and Kafka: 3.", "1..")
+    offsets_topic_segment_bytes = INT("104857600", "Segment size of __consumer_offsets.", "1048576..")
+    offsets_topic_compression_codec = INT("0", "Codec of offsets: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.", "0..4")
+    group_consumer_min_session_timeout_ms = INT("45000", "Shortest session timeout that a group may set.", "1..")
+    group_consumer_max_session_timeout_ms = INT("60000", "Longest session timeout that a group may set.", "1..")
+    group_consumer_min_heartbeat_interval_ms = INT("5000", "Shortest heartbeat interval that a group may set.", "1..")
+    group_consumer_max_heartbeat_interval_ms = INT("15000", "Longest heartbeat interval that a group may set.", "1..")
+    group_consumer_min_assignment_interval_ms = INT("0", "Shortest assignment interval that a group may set.", "0..")
+    group_consumer_max_assignment_interval_ms = INT("15000", "Longest assignment interval that a group may set.", "0..")
+    transaction_state_log_num_partitions = INT("50", "Partitions of __transaction_state.", "1..10000")
+    transaction_state_log_replication_factor = SHORT("1", "Replicas of __transaction_state. In a cluster: 3.", "1..")
+    transaction_state_log_min_isr = INT("2", "min.insync.replicas of __transaction_state, at most its replicas.", "1..")
+    transaction_state_log_segment_bytes = INT("104857600", "Segment size of __transaction_state.", "1048576..")
+    transaction_partition_verification_enable = BOOLEAN("true", "Whether transactions of older producers are verified.")
+    quota_window_num = INT("11", "Number of windows over which a client's rate is measured.", "1..")
+    quota_window_size_seconds = INT("1", "Length of a window of quota.window.num.", "1..")
+    controller_quota_window_num = INT("11", "Number of windows over which permits for partitions accumulate.", "1..")
+    controller_quota_window_size_seconds = INT("1", "Length of a window of controller.quota.window.num.", "1..")
+
 
 TOPIC = """
 cleanup.policy | list | delete | list compact,delete | log.cleanup.policy
