@@ -78,8 +78,9 @@ def python_clients(rounds: HistoryRounds) -> None:
     rounds.add(ConfluentCommits, group=f"{rounds.topic}.free")
 
 
-def java_clients(rounds: HistoryRounds, kafka_cp: str) -> None:
-    JavaProgram.kafka_cp = kafka_cp
+def java_clients(rounds: HistoryRounds, kafka_cp: str, folder: Path) -> None:
+    """``folder``: where the programs keep their logs."""
+    JavaProgram.kafka_cp, JavaProgram.folder = kafka_cp, folder
     rounds.add(VerifiableProducer)
     rounds.add(VerifiableConsumer, group=f"{rounds.topic}.classic")
     rounds.add(VerifiableConsumer, group=f"{rounds.topic}.consumer", protocol="consumer")
@@ -123,7 +124,7 @@ def cast_of(rounds: HistoryRounds, seed: int, request: pytest.FixtureRequest) ->
     elif seed % 4 == 2:
         go_clients(rounds)
     else:
-        java_clients(rounds, request.getfixturevalue("kafka_cp"))
+        java_clients(rounds, request.getfixturevalue("kafka_cp"), request.getfixturevalue("tmp_path"))
         rounds.add(OdradekMember, group=f"{rounds.topic}.classic")
 
 
@@ -131,7 +132,7 @@ def findings(
     nodes: FaultyNodes, seed: int, faults: Iterable[str], tmp_path: Path, request: pytest.FixtureRequest
 ) -> str:
     """Runs these faults beside the clients of a long history. Returns what the checker finds."""
-    with HistoryRounds(nodes, unique("h"), MANY_PARTITIONS, seed) as rounds:
+    with HistoryRounds(nodes, unique("h"), MANY_PARTITIONS, seed, tmp_path) as rounds:
         cast_of(rounds, seed, request)
         rounds.begin()
         for name in faults:

@@ -323,10 +323,12 @@ MEMBER_FAULTS = {"a member is paused": Fault(paused_member), "a member joins": F
 
 
 class HistoryRounds:
-    """Some clients, and faults while they work. ``end`` stops the clients and checks their history."""
+    """Some clients, and faults while they work. ``end`` stops the clients and checks their history.
 
-    def __init__(self, nodes: FaultyNodes, topic: str, partitions: int, seed: int) -> None:
-        self.nodes, self.topic, self.partitions = nodes, topic, partitions
+    ``folder``: where a round that fails leaves its history, if given."""
+
+    def __init__(self, nodes: FaultyNodes, topic: str, partitions: int, seed: int, folder: Path | None = None) -> None:
+        self.nodes, self.topic, self.partitions, self._folder = nodes, topic, partitions, folder
         self.dice = random.Random(seed)
         self.history = RecordedHistory()
         self.clients: list[RecordedClient] = []
@@ -342,6 +344,8 @@ class HistoryRounds:
         """Ends the clients of a failed round, so that they do not disturb the next one."""
         for one in self.clients:
             one.ended.set()
+        if error is not None and self._folder is not None:
+            self.history.write(self._folder / "unfinished.jsonl")
 
     def add(self, kind: type[RecordedClient], **fields: object) -> None:
         self.clients.append(kind(self.history, self.nodes.bootstrap_servers, self.topic, self.partitions, **fields))
@@ -465,6 +469,7 @@ class HistoryRounds:
         yield f"{silent.name}, thread {silent.native_id}: errors {silent.errors}"
         frame = sys._current_frames().get(silent.ident or 0)
         yield from traceback.format_stack(frame)[-3:]
+        yield from silent.evidence()
         if isinstance(silent, RecordedMember):
             with Admin(self.nodes.bootstrap_servers) as admin:
                 yield f"{admin.describe_groups([silent.group])}"

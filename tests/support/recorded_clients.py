@@ -105,6 +105,10 @@ class RecordedClient(WorkerThread):
     def rest(self) -> None:
         self.ended.wait(self.pause_s)
 
+    def evidence(self) -> list[str]:
+        """What else is known about this client when it does not go on."""
+        return []
+
     def note(self, error: object) -> None:
         name = str(error)[:80] or type(error).__name__
         self.errors[name] = self.errors.get(name, 0) + 1

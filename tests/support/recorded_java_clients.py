@@ -3,43 +3,102 @@
 from __future__ import annotations
 
 import json
+import logging
+import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
 from typing import Any, ClassVar
 
+from bench.apache import logger_jar
 from support.jvm import kafka_command
-from support.recorded_clients import RecordedMember, RecordedProducer
+from support.recorded_clients import RecordedClient, RecordedMember, RecordedProducer
 
 _TOOLS = "org.apache.kafka.tools"
 _HEAP = "64m"
+_INTERNALS = "org.apache.kafka.clients.consumer.internals"
+_LEVELS = {
+    "defaultLogLevel": "info", "showDateTime": "true", "dateTimeFormat": "HH:mm:ss.SSS", f"log.{_INTERNALS}": "debug",
+    "log.org.apache.kafka.clients.NetworkClient": "warn",  # it logs each attempt to reach a broker that is down
+    f"log.{_INTERNALS}.AbstractFetch": "info", f"log.{_INTERNALS}.FetchRequestManager": "info",
+    f"log.{_INTERNALS}.FetchCollector": "info", f"log.{_INTERNALS}.NetworkClientDelegate": "info",
+}  # fmt: skip
+LOG_BYTES = 8_000_000
+"""A program's log has two files of this size at most."""
+DUMP_S = 2.0
 
 
-def _lines(program: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
-    assert program.stdout is not None
-    for line in program.stdout:
-        if line.startswith("{"):
-            yield json.loads(line)
+class ProgramLog:
+    """What a program prints beside its events, in a file: its log and its thread dumps."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._handler = RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8")
+
+    def add(self, line: str) -> None:
+        self._handler.handle(logging.makeLogRecord({"msg": line.rstrip("\n")}))
+
+    def close(self) -> None:
+        self._handler.close()
+
+    def last(self, count: int) -> list[str]:
+        return self.path.read_text(errors="replace").splitlines()[-count:]
 
 
-class JavaProgram:
-    """A process whose output a thread reads until the client ends."""
+class JavaProgram(RecordedClient):
+    """A process whose output a thread reads until the client ends. ``folder``: of the programs' logs."""
 
     kafka_cp: ClassVar[str] = ""
+    folder: ClassVar[Path]
 
-    def run_tool(self, ended: Any, name: str, *words: str) -> Iterator[dict[str, Any]]:
-        """Yields the lines of a tool, until ``ended``; the tool ends cleanly then."""
-        command = [*kafka_command(self.kafka_cp, heap=_HEAP), f"{_TOOLS}.{name}", *words]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as program:
+    def command(self) -> list[str]:
+        levels = [f"-Dorg.slf4j.simpleLogger.{name}={value}" for name, value in _LEVELS.items()]
+        return [*kafka_command(f"{logger_jar()}:{self.kafka_cp}", heap=_HEAP), *levels]
+
+    def run_tool(self, name: str, *words: str) -> Iterator[dict[str, Any]]:
+        """Yields the events of a tool, until the client ends; the tool ends cleanly then."""
+        command = [*self.command(), f"{_TOOLS}.{name}", *words]
+        self._log = log = ProgramLog(self.folder / f"{self.name}.log")
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
+            self._program = program
+            errors = threading.Thread(target=self._keep_errors, args=(program,), daemon=True)
+            errors.start()
+            threading.Thread(target=self._end_with, args=(program,), daemon=True).start()
             try:
-                is_asked = False
-                for event in _lines(program):
-                    if ended.is_set() and not is_asked:
-                        is_asked = True
-                        program.terminate()
-                    yield event
+                yield from self._events(program)
+                program.wait()
             finally:
                 program.kill()
+                errors.join(DUMP_S)
+                log.close()
+        assert self.ended.is_set(), "\n".join([f"{name} has ended by itself, its log is {log.path}", *log.last(50)])
+
+    def _events(self, program: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
+        assert program.stdout is not None
+        for line in program.stdout:
+            if line.startswith("{"):
+                yield json.loads(line)
+            else:
+                self._log.add(line)
+
+    def _keep_errors(self, program: subprocess.Popen[str]) -> None:
+        assert program.stderr is not None
+        for line in program.stderr:
+            self._log.add(line)
+
+    def _end_with(self, program: subprocess.Popen[str]) -> None:
+        """A program that prints no line ends, too."""
+        self.ended.wait()
+        program.terminate()
+
+    def evidence(self) -> list[str]:
+        """Writes the stacks of the program's threads to its log."""
+        self._program.send_signal(signal.SIGQUIT)
+        time.sleep(DUMP_S)
+        return [f"its log with its stacks is {self._log.path}, and before that {self._log.path}.1"]
 
 
 class VerifiableProducer(JavaProgram, RecordedProducer):
@@ -49,7 +108,7 @@ class VerifiableProducer(JavaProgram, RecordedProducer):
         prefix, begun = str(self.number_of_client), time.time()
         words = ["--bootstrap-server", self.bootstrap, "--topic", self.topic, "--acks", "-1"]
         words += ["--value-prefix", prefix, "--throughput", "30"]
-        for event in self.run_tool(self.ended, "VerifiableProducer", *words):
+        for event in self.run_tool("VerifiableProducer", *words):
             if event["name"] not in ("producer_send_success", "producer_send_error"):
                 continue
             number = int(event["value"].partition(".")[2])
@@ -77,7 +136,7 @@ class VerifiableConsumer(JavaProgram, RecordedMember):
             words += ["--session-timeout", "6000"]
         self._before = self._polled_until = time.time()
         self._rows: list[tuple[int, int, bytes]] = []
-        for event in self.run_tool(self.ended, "VerifiableConsumer", *words):
+        for event in self.run_tool("VerifiableConsumer", *words):
             self._take(event)
 
     def _take(self, event: dict[str, Any]) -> None:
