@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import duckdb
 import fastavro
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pytest
 from deltalake import DeltaTable, QueryBuilder
 from iceberg_tables import NAME, catalog_in
 from support.publish import publish
@@ -128,6 +129,18 @@ REFUSED = {
     ),
 }  # fmt: skip
 """Changes that stop a run, whatever the option says."""
+
+
+def with_formats(cases: Iterable[Any], *whole: str) -> list[Any]:
+    """Pairs of a case and a format. ``make test`` has each case with one format, those in ``whole`` with all; the long
+    suite has all pairs."""
+    found = []
+    for number, case in enumerate(cases):
+        name = case if isinstance(case, str) else " ".join(case)
+        for at, kind in enumerate(FORMATS):
+            marks = () if name in whole or number % len(FORMATS) == at else pytest.mark.slow
+            found.append(pytest.param(case, kind, marks=marks, id=f"{name}-{kind}"))
+    return found
 
 
 def encoded(schema_text: str, value: Row) -> bytes:

@@ -136,6 +136,8 @@ def test_a_transform_says_it_before_spark_starts(
     begun: dict[str, Any], bootstrap: str, tmp_path: Path, no_spark: None
 ) -> None:
     """Before, Spark's own errors were shown, which name neither the file nor what helps."""
+    if begun["table_format"] != "parquet":
+        pytest.skip("the checkpoint is the same for each format of a table")
     target = unique("target")
     create_topic(bootstrap, target, 1)
     checkpoint = tmp_path / "c"

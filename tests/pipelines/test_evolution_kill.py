@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from evolutions import FORMATS, ID, READERS, TEXT, options_of, schema, send, values_by_offset
+from evolutions import FORMATS, ID, READERS, TEXT, options_of, schema, send, values_by_offset, with_formats
 from ingest_runs import committed
 from support.brokers import unique
 from support.fork_server import Fork
@@ -135,7 +135,7 @@ def test_a_paused_driver_has_the_older_schema(
     assert committed(admin, topic) == {TopicPartition(topic, 0): 3}
 
 
-@pytest.mark.parametrize("moment", some(MOMENTS[:3]))
+@pytest.mark.parametrize(("moment", "kind"), with_formats(MOMENTS[:3]), indirect=["kind"])
 def test_two_drivers_change_the_columns_at_the_same_time(
     moment: tuple[str, str], kind: str, runs: Runs, bootstrap: str, tmp_path: Path
 ) -> None:

@@ -28,6 +28,7 @@ from evolutions import (
     schema,
     send,
     values_by_offset,
+    with_formats,
 )
 from ingest_runs import committed, record_ids
 from support.brokers import unique
@@ -71,7 +72,7 @@ def row_count(kind: str, root: Path) -> int:
     return int(rows_by(kind, next(iter(READERS[kind])), root).num_rows)
 
 
-@pytest.mark.parametrize("name", ALLOWED)
+@pytest.mark.parametrize(("name", "kind"), with_formats(ALLOWED, "a new field", "int to bigint"), indirect=["kind"])
 def test_readers_see_old_and_new_files_together(
     name: str, kind: str, engine: Any, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
@@ -87,7 +88,11 @@ def test_readers_see_old_and_new_files_together(
         assert found == {0: case.seen, 1: case.second}, reader
 
 
-@pytest.mark.parametrize("name", ["a new field", "float to double", "a new field in the column value"])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    with_formats(["a new field", "float to double", "a new field in the column value"]),
+    indirect=["kind"],
+)
 def test_a_fixed_table_stops_before_a_record_is_read(
     name: str, kind: str, engine: Any, bootstrap: str, topic: str, tmp_path: Path, admin: Admin
 ) -> None:
@@ -103,7 +108,7 @@ def test_a_fixed_table_stops_before_a_record_is_read(
     assert committed(admin, topic) == {TopicPartition(topic, 0): 1}
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize(("name", "kind"), with_formats(REFUSED, "a field is missing"), indirect=["kind"])
 def test_any_other_change_stops_before_a_record_is_read(
     name: str, kind: str, engine: Any, bootstrap: str, topic: str, tmp_path: Path, admin: Admin
 ) -> None:
@@ -305,8 +310,15 @@ OLD_DDL, NEW_DDL = "id int, at struct<x: float>", "at struct<y: string, x: doubl
 SAME_DDL = "`at` STRUCT<x FLOAT COMMENT 'as before'>,id INTEGER NOT NULL"
 
 
-@pytest.mark.parametrize("table_format", ["parquet", "delta"])
-@pytest.mark.parametrize("writer", ["workers", "spark"])
+@pytest.mark.parametrize(
+    ("writer", "table_format"),
+    [
+        pytest.param("workers", "parquet", marks=pytest.mark.slow),
+        ("workers", "delta"),
+        ("spark", "parquet"),
+        pytest.param("spark", "delta", marks=pytest.mark.slow),
+    ],
+)
 def test_both_writers_change_columns_and_spark_reads_the_files(
     writer: str, table_format: str, spark: Any, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:

@@ -5,7 +5,7 @@ first process begins at the front, with Spark's tests. The other processes begin
 meet at small files.
 
 One process has the tests that use the shared Spark session, because each session costs 15 CPU seconds or more. At the
-end, another process starts a session of its own only if many of these files are left. Otherwise it ends.
+end, a second process starts a session of its own if many of these files are left. The others end.
 """
 
 from __future__ import annotations
@@ -77,6 +77,8 @@ def _rank(path: str) -> int:
 _SESSION = re.compile(r"\bdef \w+\([^)]*\b(?:spark|stream): ")
 WORTH_A_SESSION = 10
 """With fewer files left that use the shared session, a second session would take more time than these files."""
+MOST_SESSIONS = 2
+"""Two sessions keep two processors busy."""
 
 
 def uses_session(path: str) -> bool:
@@ -99,6 +101,7 @@ class BothEnds(LoadFileScheduling):
             paths = {self._split_scope(nodeid) for nodeid in next(iter(self.registered_collections.values()))}
             self._kept = {path for path in paths if uses_session(path)}
             self._numbers: dict[WorkerController, dict[str, int]] = {}
+            self._with_session: set[WorkerController] = set()
         super().schedule()
 
     def mark_test_complete(self, node: WorkerController, item_index: int, duration: float = 0) -> None:
@@ -120,6 +123,8 @@ class BothEnds(LoadFileScheduling):
         if path is None:
             node.shutdown()
             return
+        if path in self._kept:
+            self._with_session.add(node)
         tests = self.workqueue.pop(path)
         self.assigned_work[node].setdefault(path, {}).update(tests)
         if node not in self._numbers:
@@ -128,9 +133,13 @@ class BothEnds(LoadFileScheduling):
         node.send_runtest_some([self._numbers[node][nodeid] for nodeid in tests])
 
     def _next_for(self, node: WorkerController) -> str | None:
-        """The file that this process takes next, or None if it leaves the rest to the first process."""
+        """The file that this process takes next, or None if it leaves the rest to the processes with a session."""
         if node is next(each for each in self.nodes if each is node or not each.shutting_down):
             return next(iter(self.workqueue))
         last = next((path for path in reversed(self.workqueue) if path not in self._kept), None)
-        many = len(self.workqueue) >= WORTH_A_SESSION
-        return next(reversed(self.workqueue)) if last is None and many else last
+        return next(reversed(self.workqueue)) if last is None and self._may_have_session(node) else last
+
+    def _may_have_session(self, node: WorkerController) -> bool:
+        sessions = sum(not each.shutting_down for each in self._with_session)
+        is_worth = len(self.workqueue) >= WORTH_A_SESSION and sessions < MOST_SESSIONS
+        return node in self._with_session or is_worth

@@ -122,7 +122,15 @@ _PIPELINE_MODULES = (
     "odradek.spark.session",
     "support.plain_steps",
 )
-_ICEBERG_MODULES = (*_PIPELINE_MODULES, "odradek.pipelines.iceberg.table", "odradek.pipelines.transforms.job")
+_ICEBERG_MODULES = (
+    *_PIPELINE_MODULES,
+    "pyiceberg.catalog.rest",
+    "pyiceberg.catalog.sql",
+    "odradek.pipelines.decoders.avro_columns",
+    "odradek.pipelines.decoders.value_columns",
+    "odradek.pipelines.iceberg.table",
+    "odradek.pipelines.transforms.job",
+)
 _SPARK_MODULES = (
     "uvloop",
     "pandas",

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.distribution import LONG, LONG_ELSEWHERE, WORTH_A_SESSION, BothEnds, place, uses_session
+from support.distribution import LONG, LONG_ELSEWHERE, MOST_SESSIONS, WORTH_A_SESSION, BothEnds, place, uses_session
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -110,11 +110,18 @@ def test_only_the_first_process_gets_the_files_of_the_shared_session(pytestconfi
 def test_another_process_takes_part_if_many_files_of_the_session_are_left(pytestconfig: pytest.Config) -> None:
     run = Run(pytestconfig, SHARING + OTHERS)
     first, second, _ = run.processes
-    for _ in run.tests:
+    for _ in run.tests[: 2 * len(OTHERS) + 8]:
         run.round([second])
     assert set(SHARING) & run.files(second)
     run.finish()
-    assert len(run.files(first) & set(SHARING)) >= WORTH_A_SESSION
+    both = [len(run.files(process) & set(SHARING)) for process in (first, second)]
+    assert min(both) > WORTH_A_SESSION, "both go on to the end"
+
+
+def test_two_sessions_are_enough(pytestconfig: pytest.Config) -> None:
+    run = Run(pytestconfig, SHARING + OTHERS, processes=4)
+    run.finish()
+    assert sum(bool(run.files(process) & set(SHARING)) for process in run.processes) == MOST_SESSIONS
 
 
 def test_after_a_crash_of_the_first_process_another_one_runs_its_files(pytestconfig: pytest.Config) -> None:
