@@ -35,7 +35,7 @@ from odradek.client.producer.setting_types import ProducerSettings
 from odradek.client.settings.java_settings import java_defaults
 from odradek.client.settings.setting_types import ClientSettings, ConnectionSettings, SecuritySettings
 from odradek.core.errors import OdradekError
-from odradek.pipelines.declared_options import declared_options
+from odradek.pipelines.option_declarations import declared_options
 from odradek.zookeeper import config as zookeeper_config
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -14,8 +14,8 @@ from odradek.cli.pipeline import ingest_progress
 from odradek.cli.pipeline.ingest_progress import Lines, check_kind, shown
 from odradek.cli.pipeline.options import IngestLine
 from odradek.cli.terminal import CommandError, note
-from odradek.pipelines.checkpoint import CommitState
 from odradek.pipelines.commit.state import Added
+from odradek.pipelines.group_commit import CommitState
 from odradek.pipelines.ingestion.job import Ingested
 from odradek.pipelines.tables.run_progress import RunProgress
 

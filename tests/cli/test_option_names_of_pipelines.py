@@ -13,7 +13,7 @@ import pytest
 from odradek.cli.main import run
 from odradek.cli.option_fields import flag
 from odradek.cli.pipeline.options import AdoptLine, IngestLine, ReplayLine, TransformLine
-from odradek.pipelines.declared_options import declared_options
+from odradek.pipelines.option_declarations import declared_options
 
 NOWHERE = ["-b", "127.0.0.1:1"]
 COMMANDS = {

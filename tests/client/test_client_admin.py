@@ -25,7 +25,7 @@ from odradek.history.records.read import stream_offset_history
 from odradek.lag.describe import describe
 from odradek.lag.reset import Scenario, plan
 from odradek.lag.reset_targets import ResetTarget
-from odradek.pipelines.ranges import commits_of
+from odradek.pipelines.replays.selection import commits_of
 
 
 def test_topics_are_created_described_and_deleted(admin: Admin, topic: str) -> None:

@@ -86,7 +86,7 @@ def of_source(**options: str) -> Callable[[], object]:
 
 
 def options() -> dict[str, Callable[[], object]]:
-    from odradek.pipelines.ranges import parse_ranges
+    from odradek.pipelines.replays.selection import parse_ranges
 
     return {
         "assign": of_source(assign=BRACES),
@@ -133,9 +133,9 @@ def read_demo_state(place: Path, text: str) -> object:
 
 
 def read_checkpoint(place: Path, text: str) -> object:
-    from odradek.pipelines.checkpoint import _offset_of
+    from odradek.pipelines.checkpoint import offset_of
 
-    return _offset_of(f"v1\n{{}}\n{text}", "offsets/0")
+    return offset_of(f"v1\n{{}}\n{text}", "offsets/0")
 
 
 def read_query_id(place: Path, text: str) -> object:

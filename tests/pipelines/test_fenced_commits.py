@@ -18,12 +18,13 @@ from odradek import Consumer, Producer
 from odradek.client.admin import Admin
 from odradek.core.errors import ConfigError, KafkaError
 from odradek.core.ids import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
-from odradek.pipelines.checkpoint import COMMITTED, PlannedBatch
+from odradek.pipelines.checkpoint import PlannedBatch
+from odradek.pipelines.group_commit import COMMITTED
 from odradek.pipelines.ingestion.job import Ingest
 from odradek.pipelines.options import IngestOptions
 from odradek.pipelines.sources import Source
-from odradek.pipelines.tables.fenced_commits import FencedCommits
 from odradek.pipelines.tables.group import OVERTAKEN, TableGroup
+from odradek.pipelines.tables.group_fence import GroupFence
 from odradek.spark.offsets.source_offset import SourceOffset
 from odradek.spark.options import parse_options
 
@@ -35,7 +36,7 @@ class GroupRun:
         self.world, self.table = world, begun_table(world.kind, world.root, run)
         given = {"kafka.bootstrap.servers": world.bootstrap, "subscribe": world.tp.topic, "kafka.group.id": world.group}
         options = parse_options(given, streaming=True)
-        fenced = FencedCommits(options.client, lambda: world.group) if fences else None
+        fenced = GroupFence(options.client, lambda: world.group) if fences else None
         self.group = TableGroup(options, self.table, "t", fenced)
 
     def add(self, batch: int) -> None:

@@ -31,8 +31,8 @@ from odradek.core.extras import command_of
 from odradek.core.ids import OffsetAndMetadata, TopicPartition, partition_for_group
 from odradek.history import report
 from odradek.pipelines import report_history
-from odradek.pipelines.declared_options import declared_options
 from odradek.pipelines.history.options import ReportOptions
+from odradek.pipelines.option_declarations import declared_options
 from odradek.wire.api_keys import PRODUCE
 
 EVIL = "<script>alert(1)</script>"

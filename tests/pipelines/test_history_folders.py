@@ -22,7 +22,7 @@ from odradek.core.errors import ConfigError
 from odradek.history.analysis import RESULTS
 from odradek.history.views import TABLES
 from odradek.pipelines.filesystems.location import LocalLocation
-from odradek.pipelines.history.held_tables import check_held_tables
+from odradek.pipelines.history.report_folder import check_held_tables
 
 
 @pytest.fixture(scope="module")

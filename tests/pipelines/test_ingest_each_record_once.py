@@ -30,12 +30,12 @@ from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.lag import reset
 from odradek.pipelines import Ingested, ingest
-from odradek.pipelines.checkpoint import CommitState, commit_group, idle_state
 from odradek.pipelines.commit.state import Added
 from odradek.pipelines.filesystems.hadoop_location import location_of
 from odradek.pipelines.formats.checkpoint_mark import bind
 from odradek.pipelines.formats.table_description import begin_table
 from odradek.pipelines.formats.target import Target
+from odradek.pipelines.group_commit import CommitState, commit_group, idle_state
 from odradek.pipelines.ingestion.job import Ingest, run_ingest
 from odradek.pipelines.queries import QueryFailed, parse_trigger
 from odradek.pipelines.sources import Source

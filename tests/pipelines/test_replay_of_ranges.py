@@ -27,22 +27,22 @@ from odradek.core.ids import TopicPartition
 from odradek.lag.reset import datetime_text
 from odradek.pipelines import Replayed, ingest, replay
 from odradek.pipelines.commit.state import BatchPlan, covers_of, ends_of
-from odradek.pipelines.declared_options import declared_options
 from odradek.pipelines.formats.target import Target
+from odradek.pipelines.option_declarations import declared_options
 from odradek.pipelines.options import IngestOptions, PipelineOptions, ReplayOptions
-from odradek.pipelines.ranges import (
+from odradek.pipelines.ranges import merge
+from odradek.pipelines.replays import job
+from odradek.pipelines.replays.input import Replay, ReplayRanges, Selection, find
+from odradek.pipelines.replays.job import run_replay
+from odradek.pipelines.replays.selection import (
     Commit,
     Range,
     RangeGone,
     batch_reads,
     commits_of,
-    merge,
     parse_ranges,
     read_between,
 )
-from odradek.pipelines.replays import job
-from odradek.pipelines.replays.input import Replay, ReplayRanges, Selection, find
-from odradek.pipelines.replays.job import run_replay
 from odradek.pipelines.replays.topic import ReplayTopic
 from odradek.pipelines.values.record_values import BadRecords
 

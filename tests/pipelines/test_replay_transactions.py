@@ -24,12 +24,12 @@ from odradek.core.errors import ConfigError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.pipelines import Replayed, replay
 from odradek.pipelines.options import ReplayOptions
-from odradek.pipelines.ranges import RangeGone
 from odradek.pipelines.replays import transactions
 from odradek.pipelines.replays.input import Replay
 from odradek.pipelines.replays.job import destination as into
 from odradek.pipelines.replays.job import find_ranges, replay_of, run_replay
 from odradek.pipelines.replays.progress import ReplayRefused
+from odradek.pipelines.replays.selection import RangeGone
 from odradek.pipelines.replays.transactions import ReplayFenced, _start_run
 from odradek.spark.driver.micro_batch_number import MicroBatchRefused
 

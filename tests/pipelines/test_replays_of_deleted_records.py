@@ -14,7 +14,7 @@ from transaction_runs import committed_records
 from odradek.client.admin import Admin
 from odradek.core.ids import TopicPartition
 from odradek.pipelines import Replayed, replay
-from odradek.pipelines.ranges import RangeGone
+from odradek.pipelines.replays.selection import RangeGone
 
 KINDS = pytest.mark.parametrize("kind", ["topic", "parquet", pytest.param("delta", marks=pytest.mark.slow)])
 

@@ -43,7 +43,7 @@ from odradek.monitor.offsets_reader import OffsetsTopicReader, ReaderOptions
 from odradek.pipelines import ingest, replay, report_history
 from odradek.pipelines.decoders.decoder import decoder_for
 from odradek.pipelines.queries import QueryFailed
-from odradek.pipelines.ranges import RangeGone
+from odradek.pipelines.replays.selection import RangeGone
 from odradek.pipelines.values.formats import ValueFormat
 from odradek.pipelines.values.record_values import Values
 from odradek.wire.api_keys import PRODUCE

@@ -22,7 +22,7 @@ from odradek.pipelines.commit import operations as op
 from odradek.pipelines.commit.machine import CommitMachine, drive
 from odradek.pipelines.commit.state import ANY_REPLAY, REPLAY, Added, BatchPlan, QueryState, RunTag, TableState
 from odradek.pipelines.ingestion import adoption
-from odradek.pipelines.tables.fenced_commits import FenceLost
+from odradek.pipelines.tables.group_fence import FenceLost
 from odradek.spark.offsets.commit_marks import is_output, mark_commit, with_output
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import typer
 
 from odradek.cli.options import named_values
 from odradek.cli.terminal import CommandError
-from odradek.pipelines.declared_options import DeclaredOption, declared_options, hints_of
+from odradek.pipelines.option_declarations import DeclaredOption, declared_options, hints_of
 from odradek.pipelines.values.arguments import ArgumentError
 
 Command = Callable[..., None]

@@ -8,8 +8,8 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from odradek.pipelines.declared_options import Option, declared_options
 from odradek.pipelines.option_checks import check_type
+from odradek.pipelines.option_declarations import Option, declared_options
 from odradek.pipelines.values.arguments import wrong
 from odradek.pipelines.values.formats import Framing, ValueFormat
 

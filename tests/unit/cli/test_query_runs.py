@@ -11,7 +11,7 @@ import pytest
 from odradek.cli.pipeline import query_runs
 from odradek.cli.pipeline.query_runs import StopRequest
 from odradek.cli.termination import ExitAtOnce
-from odradek.pipelines.checkpoint import COMMITTED, UNFINISHED, CommitState
+from odradek.pipelines.group_commit import COMMITTED, UNFINISHED, CommitState
 from odradek.pipelines.queries import _run_to_end
 
 

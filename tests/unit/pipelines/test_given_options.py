@@ -19,9 +19,9 @@ from odradek.pipelines.ingestion.job import Ingest
 from odradek.pipelines.option_checks import OF_A_QUERY, partition_terms
 from odradek.pipelines.options import IngestOptions, ReplayOptions, TransformOptions
 from odradek.pipelines.queries import parse_trigger
-from odradek.pipelines.ranges import parse_ranges
 from odradek.pipelines.replays.input import ReplayRanges
 from odradek.pipelines.replays.job import destination, find_ranges, replay_of
+from odradek.pipelines.replays.selection import parse_ranges
 from odradek.pipelines.replays.topic import ReplayTopic
 from odradek.pipelines.transforms.job import Transform
 from odradek.spark.offsets.offset_ranges import Range

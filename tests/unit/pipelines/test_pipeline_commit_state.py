@@ -13,8 +13,8 @@ from odradek.cli.pipeline.ingest_progress import reasons
 from odradek.cli.pipeline.query_runs import group_line
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import TopicPartition
-from odradek.pipelines.checkpoint import commit_group
 from odradek.pipelines.filesystems.hadoop_location import location_of
+from odradek.pipelines.group_commit import commit_group
 from odradek.pipelines.sources import Source
 from odradek.spark.offsets.lookups import Lookups
 from odradek.spark.offsets.source_offset import SourceOffset

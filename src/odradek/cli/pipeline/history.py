@@ -325,7 +325,7 @@ def report_tables(directory: Path | None) -> Iterator[Writers]:
     from odradek.history.analysis import RESULTS
     from odradek.history.views import TABLES
     from odradek.pipelines.filesystems.location import LocalLocation
-    from odradek.pipelines.history.held_tables import check_held_tables
+    from odradek.pipelines.history.report_folder import check_held_tables
 
     if directory is not None:
         try:

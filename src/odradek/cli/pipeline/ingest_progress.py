@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from odradek.cli.terminal import CommandError, bar_columns, error_console, json_line, warning_lines
 
 if TYPE_CHECKING:
-    from odradek.pipelines.checkpoint import CommitState
     from odradek.pipelines.commit.state import Added
+    from odradek.pipelines.group_commit import CommitState
     from odradek.pipelines.tables.run_progress import RunProgress, RunSnapshot, Watch
 
 KINDS = ("auto", "json", "none")

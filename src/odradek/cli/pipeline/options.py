@@ -16,9 +16,9 @@ from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Ti
 from odradek.cli.terminal import CommandError
 from odradek.core.extras import command_of
 from odradek.core.ids import RESET_POLICIES
-from odradek.pipelines.declared_options import Option
 from odradek.pipelines.history.options import ReportOptions
 from odradek.pipelines.option_checks import OF_A_LINE, check_options
+from odradek.pipelines.option_declarations import Option
 from odradek.pipelines.options import (
     AdoptOptions,
     CatalogOptions,

@@ -15,7 +15,7 @@ from odradek.pipelines.options import letters_topic
 
 if TYPE_CHECKING:
     from odradek.cli.pipeline.options import AdoptLine, IngestLine, ReplayLine, TransformLine
-    from odradek.pipelines.checkpoint import CommitState
+    from odradek.pipelines.group_commit import CommitState
 
 T = TypeVar("T")
 
@@ -99,7 +99,7 @@ def check_end(trigger: str | None, *, available_now: bool) -> None:
 
 def nothing_line(unit: str, state: CommitState) -> str:
     """Returns the begin of a summary without a micro-batch: there was nothing to read, or the end came before."""
-    from odradek.pipelines.checkpoint import UNFINISHED
+    from odradek.pipelines.group_commit import UNFINISHED
 
     if state.why == UNFINISHED:
         return f"No micro-batch was finished: 0 {unit}"

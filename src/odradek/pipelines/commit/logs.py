@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from odradek.core.errors import ConfigError, OdradekError, StorageError
-from odradek.pipelines.commit.damaged_files import DamagedFile, fault_of
+from odradek.pipelines.commit.file_damage import DamagedFile, fault_of
 from odradek.pipelines.commit.notes import entry_name
 from odradek.pipelines.commit.operations import (
     CommitVersion,

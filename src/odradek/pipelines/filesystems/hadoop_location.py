@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from odradek.core.errors import StorageError
-from odradek.pipelines.commit.damaged_files import NO_TEXT, DamagedFile
+from odradek.pipelines.commit.file_damage import NO_TEXT, DamagedFile
 from odradek.pipelines.filesystems.hadoop_errors import storage_errors, unless_missing
 from odradek.pipelines.filesystems.location import FileStatus, LocalLocation, Location, is_data, missing_file
 from odradek.text.table_paths import is_uri, local_path

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, TextIO
 
 from odradek.core.errors import StorageError
-from odradek.pipelines.commit.damaged_files import FOLDER, NO_TEXT, DamagedFile
+from odradek.pipelines.commit.file_damage import FOLDER, NO_TEXT, DamagedFile
 from odradek.pipelines.filesystems.atomic_renames import can_move, give_name, move
 from odradek.pipelines.filesystems.local_errors import local_error
 from odradek.text.output_file import sync_directory

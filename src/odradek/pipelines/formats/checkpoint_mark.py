@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 from odradek.core.errors import ConfigError
-from odradek.pipelines.commit.damaged_files import DamagedFile, remedied_by
+from odradek.pipelines.commit.file_damage import DamagedFile, remedied_by
 from odradek.pipelines.commit.notes import STATE, TABLE_FILE
 from odradek.pipelines.commit.state import ANOTHER_TABLE
 from odradek.pipelines.filesystems.location import Location

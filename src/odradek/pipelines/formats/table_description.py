@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from odradek.core.errors import ConfigError, StorageError
-from odradek.pipelines.commit.damaged_files import DamagedFile, fault_of, remedied_by
+from odradek.pipelines.commit.file_damage import DamagedFile, fault_of, remedied_by
 from odradek.pipelines.commit.notes import (
     BATCHES,
     ISOLATION,

@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from odradek.pipelines.declared_options import Option
+from odradek.pipelines.option_declarations import Option
 from odradek.pipelines.options import SparkConf
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from odradek.pipelines.files.staging import DAY_S, StagedFile, write_counted
 from odradek.pipelines.filesystems.hadoop_location import location_of
 from odradek.pipelines.filesystems.location import LocalLocation, Location
 from odradek.pipelines.history.frames import HistoryFrames, analyse_on_spark, table_of
-from odradek.pipelines.history.held_tables import check_held_tables
 from odradek.pipelines.history.options import ReportOptions
+from odradek.pipelines.history.report_folder import check_held_tables
 from odradek.pipelines.options import PipelineOptions
 from odradek.pipelines.queries import check_spark_sees, plain_timestamps, spark_failures, start_spark
 from odradek.pipelines.tables.runs import RUNS, Run

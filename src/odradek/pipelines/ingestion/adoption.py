@@ -33,7 +33,7 @@ from odradek.pipelines.formats.target import Target, values_of_layout
 from odradek.pipelines.options import AdoptOptions
 from odradek.pipelines.queries import start_spark
 from odradek.pipelines.sources import with_short_timeouts
-from odradek.pipelines.tables.fenced_commits import FenceLost
+from odradek.pipelines.tables.group_fence import FenceLost
 from odradek.pipelines.tables.table import Table, open_table
 from odradek.spark.offsets.commit_marks import is_of_table, mark_commit, other_output, with_output
 from odradek.spark.options import parse_options

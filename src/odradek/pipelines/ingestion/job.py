@@ -19,16 +19,11 @@ from typing import TYPE_CHECKING
 
 from odradek.core.errors import ConfigError
 from odradek.core.keyword_options import with_keywords
-from odradek.pipelines.checkpoint import (
-    COMMITTED,
-    CommitState,
-    GroupStart,
-    idle_state,
-    planned_batch,
-)
+from odradek.pipelines.checkpoint import planned_batch
 from odradek.pipelines.commit.state import Added
 from odradek.pipelines.files.task_reports import TaskReport
 from odradek.pipelines.formats.target import Target
+from odradek.pipelines.group_commit import COMMITTED, CommitState, GroupStart, idle_state
 from odradek.pipelines.loss_notes import LossNotes
 from odradek.pipelines.option_checks import OF_A_QUERY, check_options
 from odradek.pipelines.options import IngestOptions, check_values, names, said_by_query

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from odradek.pipelines.commit.damaged_files import DamagedFile, fault_of, remedied_by
+from odradek.pipelines.commit.file_damage import DamagedFile, fault_of, remedied_by
 from odradek.pipelines.commit.logs import RESTORE_NOTES
 from odradek.pipelines.commit.state import REPLAY, Added, QueryState, TableState, of_text
 from odradek.pipelines.filesystems.location import Location

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.core.errors import StorageError
 from odradek.core.ids import TopicPartition
-from odradek.pipelines.commit.damaged_files import remedied_by
+from odradek.pipelines.commit.file_damage import remedied_by
 from odradek.pipelines.commit.logs import RESTORE_NOTES, FileLog
 from odradek.pipelines.commit.machine import CommitMachine
 from odradek.pipelines.commit.notes import entry_name, entry_number

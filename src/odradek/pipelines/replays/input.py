@@ -17,12 +17,12 @@ from odradek.client.errors import GroupIdNotFound
 from odradek.core.counts import span
 from odradek.core.ids import EARLIEST, LATEST, NO_OFFSET, TopicPartition
 from odradek.pipelines.checkpoint import PlannedBatch
-from odradek.pipelines.ranges import (
+from odradek.pipelines.ranges import merge
+from odradek.pipelines.replays.selection import (
     RangeGone,
     ReadByGroup,
     batch_reads,
     commits_of,
-    merge,
     parse_ranges,
     read_between,
     time_ms,

@@ -26,7 +26,7 @@ from odradek.pipelines.options import PipelineOptions, ReplayOptions, check_valu
 from odradek.pipelines.queries import plain_timestamps, spark_failures, start_spark
 from odradek.pipelines.ranges import subtract
 from odradek.pipelines.replays.input import Replay, Replayed, ReplayRanges, Selection, find
-from odradek.pipelines.replays.replayed_logs import check_deleted, check_replayed_logs
+from odradek.pipelines.replays.log_checks import check_deleted, check_replayed_logs
 from odradek.pipelines.replays.topic import ORIGIN_COLUMNS, ReplayTopic, find_target, records_to_send
 from odradek.pipelines.replays.transactions import into_topic_once
 from odradek.pipelines.sources import check_letters

@@ -24,10 +24,11 @@ from odradek.client.producer.errors import ProducerFenced
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import LATEST, ConsumerGroupMetadata, LogTail, OffsetAndMetadata, TopicPartition
 from odradek.pipelines.queries import spark_failures
-from odradek.pipelines.ranges import RangeGone, merge, subtract
+from odradek.pipelines.ranges import merge, subtract
 from odradek.pipelines.replays.input import Replay, Replayed, available
+from odradek.pipelines.replays.log_checks import check_sent_logs
 from odradek.pipelines.replays.progress import ReplayProgress, ReplayRefused, first_offsets, progress_of
-from odradek.pipelines.replays.replayed_logs import check_sent_logs
+from odradek.pipelines.replays.selection import RangeGone
 from odradek.pipelines.replays.topic import (
     ORIGIN_COLUMNS,
     REPLAYED_FROM,

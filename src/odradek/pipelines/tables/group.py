@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.core.errors import OdradekError
-from odradek.pipelines.checkpoint import COMMITTED, CommitState, PlannedBatch, commit_end, refused_state
-from odradek.pipelines.tables.fenced_commits import FencedCommits, FenceLost
+from odradek.pipelines.checkpoint import PlannedBatch
+from odradek.pipelines.group_commit import COMMITTED, CommitState, commit_end, refused_state
+from odradek.pipelines.tables.group_fence import FenceLost, GroupFence
 from odradek.spark.offsets.lookups import Lookups
 from odradek.spark.options import ReadOptions
 
@@ -35,9 +36,7 @@ _RETRY_S = 10.0
 class TableGroup:
     """The group of one run. ``options``: the user's options of the source. ``output``: the table's name."""
 
-    def __init__(
-        self, options: ReadOptions, table: TableSink, output: str, fenced: FencedCommits | None = None
-    ) -> None:
+    def __init__(self, options: ReadOptions, table: TableSink, output: str, fenced: GroupFence | None = None) -> None:
         self._output = output
         self._fenced = fenced
         self._lookups = Lookups(options) if options.commit_offsets and options.group_id is not None else None

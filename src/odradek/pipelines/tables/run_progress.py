@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from odradek.core.ids import TopicPartition
-from odradek.pipelines.checkpoint import CommitState
 from odradek.pipelines.commit.state import Added
 from odradek.pipelines.files.task_reports import TaskReport
+from odradek.pipelines.group_commit import CommitState
 
 # The rate covers this many of the last seconds.
 WINDOW_S = 10.0

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from odradek.core.errors import OdradekError, StorageError
-from odradek.pipelines.commit.damaged_files import DamagedFile
+from odradek.pipelines.commit.file_damage import DamagedFile
 from odradek.pipelines.files.staging import DAY_S
 from odradek.pipelines.filesystems.location import Location
 from odradek.text.json_depth import parse_json

@@ -14,14 +14,9 @@ from odradek.core.errors import StorageError
 from odradek.core.ids import NO_TAILS, TopicPartition
 from odradek.pipelines.checkpoint import (
     RESTORE,
-    UNFINISHED,
-    CommitState,
-    GroupStart,
     PlannedBatch,
     check_readable,
     commits_without_offsets,
-    drop_overruled_plan,
-    group_start,
     newest_done,
     newest_number,
     plan_of,
@@ -65,10 +60,11 @@ from odradek.pipelines.formats.checkpoint_mark import (
 )
 from odradek.pipelines.formats.table_description import begin_table, check_not_foreign, check_table, has_runs
 from odradek.pipelines.formats.target import Target
+from odradek.pipelines.group_commit import UNFINISHED, CommitState, GroupStart, drop_overruled_plan, group_start
 from odradek.pipelines.queries import check_spark_sees
 from odradek.pipelines.sources import Source
-from odradek.pipelines.tables.fenced_commits import FencedCommits, FenceLost
 from odradek.pipelines.tables.group import OVERTAKEN, TableGroup
+from odradek.pipelines.tables.group_fence import FenceLost, GroupFence
 from odradek.pipelines.tables.runs import RUNS, Run
 from odradek.pipelines.tables.source_logs import SourceLogs
 from odradek.pipelines.tables.table_columns import TableColumns
@@ -216,9 +212,9 @@ class Table:
         """Returns the group of a run with these options of the source."""
         return TableGroup(options, self._writer, self.location.uri, self.fenced_commits(options.client))
 
-    def fenced_commits(self, client: ClientConfig) -> FencedCommits | None:
+    def fenced_commits(self, client: ClientConfig) -> GroupFence | None:
         """Returns the fenced commits of this run; None if its commits are not fenced."""
-        return FencedCommits(client, self._table_id) if self.target.fence_commits else None
+        return GroupFence(client, self._table_id) if self.target.fence_commits else None
 
     def _table_id(self) -> str:
         assert self._id is not None  # ``begin`` has run

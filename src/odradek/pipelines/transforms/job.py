@@ -20,16 +20,10 @@ from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.core.keyword_options import with_keywords
 from odradek.pipelines.checkpoint import (
-    COMMITTED,
-    CommitState,
     check_readable,
-    commit_group,
     commits_without_offsets,
-    drop_overruled_plan,
-    idle_state,
     newest_done,
     newest_number,
-    overtaken_by,
     planned_at_ms,
     planned_batch,
     query_id,
@@ -42,6 +36,14 @@ from odradek.pipelines.filesystems.hadoop_location import location_of
 from odradek.pipelines.filesystems.location import Location
 from odradek.pipelines.formats.checkpoint_mark import TABLE_MARK, check_checkpoint_folder
 from odradek.pipelines.formats.target import values_of
+from odradek.pipelines.group_commit import (
+    COMMITTED,
+    CommitState,
+    commit_group,
+    drop_overruled_plan,
+    idle_state,
+    overtaken_by,
+)
 from odradek.pipelines.loss_notes import LossNotes
 from odradek.pipelines.option_checks import OF_A_QUERY, check_options, check_place
 from odradek.pipelines.options import TransformOptions, check_values, names, said_by_query

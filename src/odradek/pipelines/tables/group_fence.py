@@ -40,7 +40,7 @@ class FenceLost(Exception):
     """Another run has fenced this one since its ``fence``; nothing is committed. ``fence`` again, then read the log."""
 
 
-class FencedCommits:
+class GroupFence:
     """The commits of one run. ``table_id`` returns the id of the table, the same for all its runs."""
 
     def __init__(self, client: ClientConfig, table_id: Callable[[], str]) -> None:

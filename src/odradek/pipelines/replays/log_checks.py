@@ -23,9 +23,9 @@ from odradek.client.errors import OffsetOutOfRange
 from odradek.client.reader import PartitionReader
 from odradek.core.ids import LATEST, TopicPartition
 from odradek.pipelines.commit.state import Piece, key_of
-from odradek.pipelines.ranges import RangeGone
 from odradek.pipelines.replays.input import available
 from odradek.pipelines.replays.progress import ReplayProgress
+from odradek.pipelines.replays.selection import RangeGone
 from odradek.pipelines.replays.topic import ReplayedRecord
 from odradek.pipelines.sources import with_short_timeouts
 from odradek.pipelines.tables.driver_tails import FETCH_BYTES, DriverTails
