@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Protocol
+    from typing import Protocol, Self
 
     from odradek.broker.metadata.catalog_view import Publisher
+    from odradek.broker.settings.config import BrokerConfig
     from odradek.security.principal import Principal
 
     # For type checks only: at run time the Protocols would occupy kilobytes.
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
         """As a publisher, it follows the ACLs of the catalogue. ``version`` grows with each change of its answers."""
 
         version: int
+
+        @classmethod
+        def of(cls, config: BrokerConfig) -> Self:
+            """Returns the authorizer with these settings."""
+            ...
 
         @property
         def logs_grants(self) -> bool:

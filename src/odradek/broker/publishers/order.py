@@ -101,8 +101,8 @@ def authorizer_of(config: BrokerConfig) -> Authorizer | None:
     from odradek.broker.settings.protection import AUTHORIZERS  # few brokers have one
 
     module, _, name = AUTHORIZERS[config.authorizer_class_name.strip()].partition(":")
-    made: Authorizer = getattr(import_module(f"odradek.broker.metadata.{module}"), name).of(config)
-    return made
+    kind: type[Authorizer] = getattr(import_module(f"odradek.broker.metadata.{module}"), name)
+    return kind.of(config)
 
 
 def tokens_of(config: BrokerConfig) -> DelegationTokens | None:

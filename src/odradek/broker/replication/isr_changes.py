@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from odradek.broker.loop.clock import TimerHandle
+    from odradek.broker.remote.controller_messages import IsrAnswer
     from odradek.core.deferred import Deferred
-
-    IsrAnswer = dict[tuple[UUID, int], IsrState | ErrorCode]
 
     class AskingPartition(Protocol):
         """The partition of a leader that asks for another ISR."""
