@@ -24,8 +24,8 @@ from odradek.testing.process import BrokerProcess
 
 RUNS, UPDATES, SLOWED = 5, 4, 4
 _UPDATE = """() => new Promise((done) => {
-  document.addEventListener("htmx:after:swap", () => setTimeout(done, 300), { once: true });
-  htmx.ajax("GET", location.pathname + location.search, { target: "#view", select: "#view", swap: "outerMorph" });
+  document.addEventListener("odradek:renewed", () => setTimeout(done, 300), { once: true });
+  htmx.trigger(document.getElementById("view"), "every");
 })"""
 """The request of the page's own timer, without its ten seconds."""
 _WATCH = """
@@ -49,6 +49,7 @@ def visit(browser: Browser, url: str, slowed: int) -> dict[str, float]:
     page.goto(url, wait_until="networkidle")
     paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
     transferred = sum(sizes)
+    page.wait_for_function("window.htmx !== undefined && !document.querySelector('.controls').hidden")
     began = page.evaluate("performance.now()")
     for _ in range(UPDATES):
         page.evaluate(_UPDATE)

@@ -154,6 +154,46 @@ def test_an_open_page_follows_the_view_until_it_is_paused(browser: Any) -> None:
         tab.close()
 
 
+def test_a_renewal_keeps_the_focus_and_the_zone_and_changes_only_what_differs(browser: Any) -> None:
+    """A renewal in one piece would hold a slow processor for half a second. This one pauses between elements."""
+    reader = ViewFollower(more=300)
+    with served(reader) as url:
+        tab = Tab(browser, url, viewport={"width": 1280, "height": 900}, timezone_id="Asia/Kolkata")
+        page = tab.open("/?sort=name")
+        page.click("#zone")
+        page.focus("tbody tr:nth-child(5) a")
+        page.evaluate(
+            """() => {
+              window.kept = [...document.querySelectorAll("tbody tr")];
+              window.focused = document.activeElement;
+              window.inUtc = [];
+              new MutationObserver((changes) => {
+                for (const one of document.querySelectorAll("time")) {
+                  if (one.textContent.endsWith("UTC")) window.inUtc.push(one.textContent);
+                }
+              }).observe(document.getElementById("view"), { subtree: true, childList: true, characterData: true });
+            }"""
+        )
+        before = page.locator(".state").inner_text()
+        reader.poll()
+        page.evaluate(
+            """() => new Promise((done) => {
+              document.addEventListener("odradek:renewed", done, { once: true });
+              htmx.trigger(document.getElementById("view"), "every");
+            })"""
+        )
+        assert page.locator(".state").inner_text() != before
+        found = page.evaluate(
+            """() => [window.inUtc.length, document.activeElement === window.focused,
+                      [...document.querySelectorAll("tbody tr")].every((one, at) => one === window.kept[at])]"""
+        )
+        assert found == [0, True, True]
+        shown = page.locator("#view").inner_text()
+        page.reload()
+        assert page.locator("#view").inner_text() == shown, "a renewed page differs from a new one"
+        tab.close()
+
+
 def test_an_open_page_goes_on_after_a_restart_of_the_service(browser: Any) -> None:
     reader = ViewFollower()
     with served(reader) as url:

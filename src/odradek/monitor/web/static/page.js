@@ -14,8 +14,8 @@
     return `${date} ${time}`;
   }
 
-  function showTimes() {
-    for (const one of document.querySelectorAll("time[datetime]")) {
+  function showTimes(root) {
+    for (const one of root.querySelectorAll("time[datetime]")) {
       const moment = new Date(one.dateTime);
       if (Number.isNaN(moment.getTime())) continue;
       const text = isLocal ? localText(moment) : one.dateTime.replace("T", " ").replace("Z", " UTC");
@@ -87,12 +87,60 @@
     }
   }
 
-  function show() { showTimes(); draw(); }
+  function show() { showTimes(document); draw(); }
+
+  const KEPT = new Set(["open", "data-htmx-powered"]); // what this page and htmx have set
+  const SLICE_MS = 15;
+  let renewals = 0;
+
+  // Makes a node equal to a fresh one, and pauses behind each element. What is equal stays as it is.
+  function* patch(node, fresh) {
+    if (node.isEqualNode(fresh)) return;
+    if (node.nodeName !== fresh.nodeName || node.id !== fresh.id) { node.replaceWith(fresh); return; }
+    if (node.nodeType !== Node.ELEMENT_NODE) { node.nodeValue = fresh.nodeValue; return; }
+    for (const one of [...node.attributes]) {
+      if (!fresh.hasAttribute(one.name) && !KEPT.has(one.name)) node.removeAttribute(one.name);
+    }
+    for (const one of fresh.attributes) {
+      if (node.getAttribute(one.name) !== one.value) node.setAttribute(one.name, one.value);
+    }
+    yield;
+    if (node.hasAttribute("hx-morph-skip-children")) return; // the canvas of a plot
+    const before = [...node.childNodes];
+    const after = [...fresh.childNodes];
+    for (const [at, child] of after.entries()) {
+      if (at < before.length) yield* patch(before[at], child);
+      else { node.append(child); yield; }
+    }
+    for (const child of before.slice(after.length)) { child.remove(); yield; }
+  }
+
+  // Renews the view in short slices, so that a slow processor can scroll and type meanwhile.
+  async function renew(view, fresh) {
+    const own = ++renewals;
+    showTimes(fresh);
+    let begun = performance.now();
+    for (const pause of patch(view, fresh)) {
+      if (performance.now() - begun < SLICE_MS) continue;
+      await new Promise((next) => { setTimeout(next); });
+      if (own !== renewals) return; // a newer one goes on
+      begun = performance.now();
+    }
+    await new Promise((next) => { setTimeout(next); });
+    draw();
+    document.dispatchEvent(new Event("odradek:renewed"));
+  }
 
   function press(button, value) { button.setAttribute("aria-pressed", String(value)); }
 
   document.addEventListener("htmx:before:request", (event) => { if (isPaused) event.preventDefault(); });
-  document.addEventListener("htmx:after:swap", show);
+  document.addEventListener("htmx:before:swap", (event) => {
+    const view = document.getElementById("view");
+    const fresh = event.detail.tasks.find((one) => one.target === view)?.fragment.querySelector("#view");
+    if (!fresh) return;
+    event.preventDefault();
+    renew(view, fresh);
+  });
   window.addEventListener("resize", draw);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
 
