@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from support.brokers import eventually, unique
+from support.forks import mcp_python
 from support.monitor_view import ViewFollower, served
 from support.publish import create_topic, numbers, publish
 
@@ -33,7 +34,7 @@ VIEW_TOOLS = {
 
 
 def command(*words: str) -> Any:
-    return mcp.StdioServerParameters(command=sys.executable, args=["-m", "odradek", "mcp", *words])
+    return mcp.StdioServerParameters(command=mcp_python(), args=["-m", "odradek", "mcp", *words])
 
 
 class Refused(Exception):

@@ -33,7 +33,9 @@ def token_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def monitor(bootstrap: str, token_file: Path) -> Iterator[RunningMonitor]:
-    running = RunningMonitor(bootstrap, "--interval", "1s", "--token-file", str(token_file))
+    running = RunningMonitor(
+        bootstrap, "--interval", "1s", "--token-file", str(token_file), python=sys.executable
+    )  # a test reads the memory of the process
     yield running
     running.process.kill()
     running.process.wait()

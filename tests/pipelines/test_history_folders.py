@@ -76,7 +76,7 @@ def test_a_file_uri_names_the_folder(address: str, tmp_path: Path, monkeypatch: 
     assert tables_in(tmp_path / "of-uri") == ALL
 
 
-def test_reports_at_once_end_well(address: str, tmp_path: Path) -> None:
+def test_reports_at_once_end_well(address: str, tmp_path: Path, forked_commands: None) -> None:
     """Before, all wrote the same ``.part`` files: one ended well, the others with a traceback."""
     command = [sys.executable, "-m", "odradek", "pipeline", "history", "-b", address, "--output", str(tmp_path)]
     reports = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(3)]

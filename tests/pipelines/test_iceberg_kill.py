@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,9 +15,11 @@ from random import Random
 
 import pytest
 from iceberg_tables import append_foreign, catalog_in, data_files, offsets_in, published_files
+from support.fork_server import Fork
+from support.forks import start_driver
 from test_iceberg_table import expire
 
-CHILD = Path(__file__).with_name("iceberg_child.py")
+Driver = Fork | subprocess.Popen[bytes]
 SIZE = 10
 ENDS = ("RunFenced", "TableRefused", "OutcomeUnknown")
 
@@ -31,20 +32,18 @@ class Drivers:
         self._letters = iter("abcdef0123456789" * 20)
         self.said: list[str] = []
 
-    def start(self, batches: int) -> subprocess.Popen[str]:
+    def start(self, batches: int) -> Driver:
         """Starts a driver that goes on until the table has so many micro-batches. Waits until it has begun."""
-        given = [sys.executable, str(CHILD), str(self._root), next(self._letters), str(batches)]
-        paths = os.pathsep.join([str(CHILD.parent), str(CHILD.parents[1])])
-        env = {**os.environ, "PYTHONPATH": paths}
-        driver = subprocess.Popen(given, stdout=subprocess.PIPE, text=True, env=env)
+        driver = start_driver("iceberg_child", str(self._root), next(self._letters), str(batches))
         assert driver.stdout is not None
-        self.said.append(driver.stdout.readline().strip())
+        self.said.append(driver.stdout.readline().decode().strip())
         return driver
 
-    def end(self, driver: subprocess.Popen[str]) -> str:
+    def end(self, driver: Driver) -> str:
         """Waits for the end of a driver; returns its last line."""
-        said, _ = driver.communicate(timeout=300)
-        lines = said.splitlines()
+        driver.wait(timeout=300)  # the lines that it says fit into the pipe
+        assert driver.stdout is not None
+        lines = driver.stdout.read().decode().splitlines()
         self.said += lines
         return lines[-1] if lines else ""
 

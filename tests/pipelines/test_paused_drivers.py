@@ -78,7 +78,7 @@ def test_a_transform_names_the_driver_that_has_gone_on(runs: TransformRuns, admi
     assert runs.rows() == list(range(20))
 
 
-@pytest.mark.parametrize("is_repeated", [True, False])
+@pytest.mark.parametrize("is_repeated", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_transform_writes_no_plan_that_was_replaced(runs: TransformRuns, is_repeated: bool) -> None:
     """Before, it wrote the rows of its plan with the offsets of the new one: offsets 40 to 59 were never written, and
     no line said so. If it had planned the micro-batch itself, no later run could go on."""
@@ -101,7 +101,7 @@ def test_a_transform_writes_no_plan_that_was_replaced(runs: TransformRuns, is_re
     assert runs.run() == 0
 
 
-@pytest.mark.parametrize("is_repeated", [True, False])
+@pytest.mark.parametrize("is_repeated", [pytest.param(True, marks=pytest.mark.slow), False])
 @pytest.mark.parametrize("kind", ["parquet", pytest.param("delta", marks=pytest.mark.slow)])
 def test_an_ingest_by_spark_adds_no_plan_that_was_replaced(
     kind: str, is_repeated: bool, bootstrap: str, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

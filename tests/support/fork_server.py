@@ -36,6 +36,8 @@ from odradek.wire import api_keys, schemas
 BROKER, COMMAND, MEMBER, MONITOR, PIPELINE, SPARK = "broker", "command", "member", "monitor", "pipeline", "spark"
 ICEBERG = "iceberg"
 """Pipelines with Iceberg tables, too."""
+MCP = "mcp"
+"""The server of ``odradek mcp``."""
 EMPTY = "empty"
 """Forks of a process without our modules, for tests of this module."""
 _BROKER_MODULES = (
@@ -105,6 +107,19 @@ _MONITOR_MODULES = (
     "odradek.monitor.incidents.service",
     "odradek.monitor.offsets_reader",
 )
+_MCP_MODULES = (
+    *_COMMAND_MODULES,
+    "mcp.client",
+    "mcp.server.stdio",
+    "mcp.server.streamable_http_manager",
+    "uvicorn.loops.auto",
+    "uvicorn.protocols.http.auto",
+    "odradek.cli.mcp.checkpoint_tools",
+    "odradek.cli.mcp.reset_tools",
+    "odradek.cli.mcp.serve",
+    "odradek.monitor.agents.server",
+    "odradek.monitor.agents.view_tools",
+)
 _PIPELINE_MODULES = (
     *_COMMAND_MODULES,
     "deltalake",
@@ -170,6 +185,7 @@ _MODULES = {
     BROKER: _BROKER_MODULES,
     COMMAND: _COMMAND_MODULES,
     MEMBER: _MEMBER_MODULES,
+    MCP: _MCP_MODULES,
     MONITOR: _MONITOR_MODULES,
     PIPELINE: _PIPELINE_MODULES,
     ICEBERG: _ICEBERG_MODULES,

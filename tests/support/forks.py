@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from odradek.testing.process import BrokerProcess
-from support.fork_server import BROKER, COMMAND, ICEBERG, MEMBER, MONITOR, PIPELINE, Fork, ForkServer
+from support.fork_server import BROKER, COMMAND, ICEBERG, MCP, MEMBER, MONITOR, PIPELINE, Fork, ForkServer
 
 _AVAILABLE = sys.platform == "linux"
 _start_plain = BrokerProcess.start_process
@@ -47,6 +47,11 @@ def odradek_command() -> list[str]:
 def monitor_python() -> str:
     """Returns a Python that has loaded the modules of the monitor. A new one takes seconds to load them."""
     return _program(MONITOR) if _AVAILABLE else sys.executable
+
+
+def mcp_python() -> str:
+    """Returns a Python that has loaded the modules of ``odradek mcp``."""
+    return _program(MCP) if _AVAILABLE else sys.executable
 
 
 def start_member(*arguments: str, kind: str = MEMBER) -> Fork | subprocess.Popen[bytes]:

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 
 import pytest
 
+from support.forks import monitor_python
+
 
 class RunningMonitor:
-    """A process of ``odradek monitor`` on a free port."""
+    """A process of ``odradek monitor`` on a free port: a fork, or a new process of ``python``."""
 
-    def __init__(self, bootstrap: str, *options: str) -> None:
+    def __init__(self, bootstrap: str, *options: str, python: str = "") -> None:
         pytest.importorskip("starlette", reason="the extra ui is not installed")
         pytest.importorskip("jinja2", reason="the extra ui is not installed")
-        command = [sys.executable, "-m", "odradek", "monitor", "-b", bootstrap, "--listen", "127.0.0.1:0", *options]
+        command = [
+            python or monitor_python(),
+            "-m",
+            "odradek",
+            "monitor",
+            "-b",
+            bootstrap,
+            "--listen",
+            "127.0.0.1:0",
+            *options,
+        ]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         ready, self.url = self.process.stdout.readline().split()
