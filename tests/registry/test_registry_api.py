@@ -70,6 +70,17 @@ ERRORS: list[tuple[str, str, Any, int, int]] = [
     ("POST", "/subjects/s/versions", {"schema": '"int"', "schemaType": "XML"}, 422, 42201),
     ("POST", "/subjects/new/versions", {}, 422, 42201),
     ("POST", "/subjects/new/versions", {"schema": '"int"', "references": [{"name": "x"}]}, 422, 42201),
+    *(
+        ("POST", "/subjects/new/versions", {"schema": '"int"', name: value}, 422, 42201)
+        for name, value in [
+            ("references", 5),
+            ("references", [{"name": "x", "subject": "s", "version": 1 << 40}]),
+            ("metadata", "x"),
+            ("metadata", {"tags": {"a": 5}}),
+            ("ruleSet", [1]),
+            ("ruleSet", {"domainRules": [5]}),
+        ]
+    ),
     ("POST", "/subjects/new/versions", {"schema": '"int"', "id": 4}, 422, 42205),
     ("POST", "/subjects/__EMPTY/versions", {"schema": '"int"'}, 422, 42208),
     ("POST", "/subjects/new/versions", [], 422, 42200),

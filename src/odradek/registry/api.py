@@ -27,7 +27,7 @@ class RegistryApi:
 
     def __init__(self, store: SchemaStore) -> None:
         self._store = store
-        self._routes: dict[str, Callable[[HttpRequest], Any]] = {
+        self._routes: dict[str, Callable[[HttpRequest], object]] = {
             "subjects": self._subjects,
             "schemas": self._schemas,
             "config": self._config,
@@ -54,7 +54,7 @@ class RegistryApi:
 
     # --- subjects ---------------------------------------------------------------------------------------------
 
-    def _subjects(self, request: HttpRequest) -> Any:
+    def _subjects(self, request: HttpRequest) -> object:
         match request.method, request.path[1:]:
             case "GET", ():
                 prefix = request.query.get("subjectPrefix", names.ALL)
@@ -69,11 +69,11 @@ class RegistryApi:
                 return self._versions(request, names.plain(subject), rest)
         return None
 
-    def _look_up(self, request: HttpRequest, subject: str) -> Any:
+    def _look_up(self, request: HttpRequest, subject: str) -> object:
         given = _schema_request(request, subject)
         deleted = _flag(request, "deleted")
 
-        def question(state: SubjectState) -> Any:
+        def question(state: SubjectState) -> object:
             asked = _normalized(state, subject, given)
             found = registration.look_up(state, subject, asked, deleted=deleted)
             if found is None:
@@ -83,7 +83,7 @@ class RegistryApi:
 
         return self._store.read(question)
 
-    def _versions(self, request: HttpRequest, subject: str, rest: Sequence[str]) -> Any:
+    def _versions(self, request: HttpRequest, subject: str, rest: Sequence[str]) -> object:
         match request.method, rest:
             case "GET", []:
                 return self._page(request, self._store.read(lambda state: _version_list(state, request, subject)))
@@ -106,12 +106,12 @@ class RegistryApi:
                 return self._change(lambda state: deletion.delete_version(state, subject, number, permanent=permanent))
         return None
 
-    def _register(self, request: HttpRequest, subject: str) -> Any:
+    def _register(self, request: HttpRequest, subject: str) -> object:
         if not names.is_valid(subject):
             raise errors.invalid_subject(subject)
         given = _schema_request(request, subject)
 
-        def decide(state: SubjectState) -> Decision[Any]:
+        def decide(state: SubjectState) -> Decision[object]:
             found, records = registration.register(state, subject, _normalized(state, subject, given))
             # Without the text, as up to Confluent Platform 7: Confluent's Python client stores a text that it gets, and
             # then takes a canonical .proto text for a descriptor.
@@ -122,7 +122,7 @@ class RegistryApi:
 
     # --- schemas by id ----------------------------------------------------------------------------------------
 
-    def _schemas(self, request: HttpRequest) -> Any:
+    def _schemas(self, request: HttpRequest) -> object:
         if request.method != "GET":
             return None
         match request.path[1:]:
@@ -137,7 +137,7 @@ class RegistryApi:
                 return self._store.read(lambda state: self._by_guid(state, request, guid, rest))
         return None
 
-    def _all(self, state: SubjectState, request: HttpRequest) -> list[Any]:
+    def _all(self, state: SubjectState, request: HttpRequest) -> list[object]:
         deleted, latest = _flag(request, "deleted"), _flag(request, "latestOnly")
         prefix = request.query.get("subjectPrefix", names.ALL)
         found = [one for one in state.all_versions(prefix) if deleted or not one.is_deleted]
@@ -145,7 +145,7 @@ class RegistryApi:
             found = list({one.subject: one for one in found}.values())
         return [self._shown(state, one, request) for one in found]
 
-    def _by_id(self, state: SubjectState, request: HttpRequest, schema_id: int, rest: Sequence[str]) -> Any:
+    def _by_id(self, state: SubjectState, request: HttpRequest, schema_id: int, rest: Sequence[str]) -> object:
         subject = request.query.get("subject")
         found = state.with_id(schema_id, None if subject is None else names.plain(subject))
         if rest in (["subjects"], ["versions"]):
@@ -165,7 +165,7 @@ class RegistryApi:
             body["maxId"] = state.newest_id(names.split(found[0].subject).context)
         return body
 
-    def _by_guid(self, state: SubjectState, request: HttpRequest, guid: str, rest: Sequence[str]) -> Any:
+    def _by_guid(self, state: SubjectState, request: HttpRequest, guid: str, rest: Sequence[str]) -> object:
         ids = list(state.ids_of_guid(guid))
         if rest == ["ids"]:
             return [{"context": context, "id": one} for context, one in ids]
@@ -179,7 +179,7 @@ class RegistryApi:
 
     # --- settings, compatibility ------------------------------------------------------------------------------
 
-    def _config(self, request: HttpRequest) -> Any:
+    def _config(self, request: HttpRequest) -> object:
         subject = _settings_subject(request)
         match request.method, len(request.path):
             case "GET", 1 | 2:
@@ -198,7 +198,7 @@ class RegistryApi:
                 return self._change(lambda state: deletion.delete_config(state, subject))
         return None
 
-    def _mode(self, request: HttpRequest) -> Any:
+    def _mode(self, request: HttpRequest) -> object:
         subject = _settings_subject(request)
         match request.method, len(request.path):
             case "GET", 1 | 2:
@@ -218,25 +218,25 @@ class RegistryApi:
                 return self._change(lambda state: deletion.delete_mode(state, subject, recursive=recursive))
         return None
 
-    def _compatibility(self, request: HttpRequest) -> Any:
+    def _compatibility(self, request: HttpRequest) -> object:
         match request.method, request.path[1:]:
             case "POST", ("subjects", subject, "versions", *rest) if len(rest) < 2:
                 own = names.plain(subject)
                 given = _schema_request(request, own)
                 number = _version_number(rest[0]) if rest else None
                 found = self._store.read(lambda state: _objections(state, own, given, number, request))
-                body: dict[str, Any] = {"is_compatible": not found}
+                body: dict[str, object] = {"is_compatible": not found}
                 return body | {"messages": found} if _flag(request, "verbose") else body
         return None
 
-    def _contexts(self, request: HttpRequest) -> Any:
+    def _contexts(self, request: HttpRequest) -> object:
         if request.method != "GET" or len(request.path) > 1:
             return None
         prefix = request.query.get("contextPrefix", "")
         found = self._store.read(lambda state: [one for one in state.contexts() if one.startswith(prefix)])
         return self._page(request, found)
 
-    def _metadata(self, request: HttpRequest) -> Any:
+    def _metadata(self, request: HttpRequest) -> object:
         match request.method, request.path[1:]:
             case "GET", ("metadata", "id"):
                 self._store.read(lambda state: None)
@@ -255,7 +255,7 @@ class RegistryApi:
 
         return self._store.change(decided)
 
-    def _shown(self, state: SubjectState, one: SchemaVersion, request: HttpRequest) -> dict[str, Any]:
+    def _shown(self, state: SubjectState, one: SchemaVersion, request: HttpRequest) -> dict[str, object]:
         """The JSON of a version, as the class ``Schema`` of Confluent's client has it."""
         content = one.content
         shown = {
@@ -306,7 +306,7 @@ def _version_number(text: str) -> int:
     return found
 
 
-def _object(request: HttpRequest) -> Mapping[str, Any]:
+def _object(request: HttpRequest) -> Mapping[str, object]:
     if not isinstance(request.body, dict):
         raise RegistryError(42200, "the body must be a JSON object")
     return request.body
@@ -326,7 +326,13 @@ def _schema_request(request: HttpRequest, subject: str) -> SchemaRequest:
     if not isinstance(text, str) or not isinstance(language, str):
         raise errors.invalid_schema("schema and schemaType must be texts")
     schema_id, version = body.get("id"), body.get("version")
-    content = SchemaContent(language, text, _references(body), body.get("metadata"), body.get("ruleSet"))
+    content = SchemaContent(
+        language, text, _references(body), _object_or_none(body, "metadata"), _object_or_none(body, "ruleSet")
+    )
+    try:
+        _ = content.digest
+    except (TypeError, AttributeError, OverflowError) as error:
+        raise errors.invalid_schema(f"metadata, ruleSet or references: {error}") from error
     return SchemaRequest(
         content,
         schema_id if isinstance(schema_id, int) and schema_id >= 0 else None,
@@ -336,9 +342,19 @@ def _schema_request(request: HttpRequest, subject: str) -> SchemaRequest:
     )
 
 
-def _references(body: Mapping[str, Any]) -> tuple[SchemaReference, ...]:
+def _object_or_none(body: Mapping[str, object], name: str) -> dict[str, object] | None:
+    value = body.get(name)
+    if value is None or isinstance(value, dict):
+        return value
+    raise errors.invalid_schema(f"{name} must be a JSON object")
+
+
+def _references(body: Mapping[str, object]) -> tuple[SchemaReference, ...]:
     found = []
-    for one in body.get("references") or ():
+    given = body.get("references") or ()
+    if not isinstance(given, list | tuple):
+        raise errors.invalid_schema(f"Invalid references: {given}")
+    for one in given:
         parts = (one.get("name"), one.get("subject"), one.get("version")) if isinstance(one, dict) else (None,) * 3
         name, subject, version = parts
         if not isinstance(name, str) or not isinstance(subject, str) or not isinstance(version, int):
@@ -354,7 +370,7 @@ def _normalized(state: SubjectState, subject: str, given: SchemaRequest) -> Sche
     return SchemaRequest(given.content, given.id, given.version, normalize=True, force=given.force)
 
 
-def _already(decide: Callable[[SubjectState], Decision[Any]], state: SubjectState, given: SchemaRequest) -> Any:
+def _already(decide: Callable[[SubjectState], Decision[object]], state: SubjectState, given: SchemaRequest) -> object:
     """The answer to a registration that needs no record, so that a known schema is found without a writer."""
     records, shown = decide(state)
     return None if records else shown
@@ -397,7 +413,7 @@ def _referrers(state: SubjectState, request: HttpRequest, subject: str, version:
     return sorted({user.id for user in users})
 
 
-def _users(state: SubjectState, one: SchemaVersion, request: HttpRequest, what: str) -> list[Any]:
+def _users(state: SubjectState, one: SchemaVersion, request: HttpRequest, what: str) -> list[object]:
     """The subjects, or their versions, that have the schema of a version."""
     context = names.joined(names.split(one.subject).context, "")
     deleted = _flag(request, "deleted")
@@ -426,6 +442,6 @@ def _objections(
         raise
 
 
-def _echo(stored: Mapping[str, Any]) -> dict[str, Any]:
+def _echo(stored: Mapping[str, object]) -> dict[str, object]:
     """The answer to a change of a config: Confluent's clients read the level as ``compatibility``."""
     return {("compatibility" if name == "compatibilityLevel" else name): value for name, value in stored.items()}
