@@ -81,10 +81,10 @@ class CommandsOnDemand(PlainGroup):
 
     homes: ClassVar[Mapping[str, CommandHome]] = {}
 
-    def list_commands(self, ctx: Any) -> list[str]:
+    def list_commands(self, ctx: object) -> list[str]:
         return list(self.homes)
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+    def get_command(self, ctx: object, cmd_name: str) -> Any:
         return _command_of(cmd_name, self.homes[cmd_name]) if cmd_name in self.homes else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -115,14 +115,14 @@ class CommandTree(PlainGroup):
         with _let_through():
             return super().parse_args(ctx, args)
 
-    def invoke(self, ctx: Any) -> Any:
+    def invoke(self, ctx: Any) -> object:
         with _let_through():
             return super().invoke(ctx)
 
-    def list_commands(self, ctx: Any) -> list[str]:
+    def list_commands(self, ctx: object) -> list[str]:
         return list(_SUB_APPS)
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+    def get_command(self, ctx: object, cmd_name: str) -> Any:
         return _loaded(cmd_name) if cmd_name in _SUB_APPS else None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

@@ -68,7 +68,7 @@ def _plain_params(params: list[Any]) -> list[Any]:
     return params
 
 
-def convert_plain_values(command: Any) -> None:
+def convert_plain_values(command: object) -> None:
     """Makes a command of Typer, and all commands below it, convert usual values without pydantic."""
     if type(command) is TyperCommand:
         command.__class__ = PlainCommand

@@ -182,7 +182,10 @@ class ClientConfig(ConnectionConfig):
 
 
 def read_settings(
-    settings: Mapping[str, Any], kinds: Mapping[str, str], as_value: Callable[[str, str, Any], Any], twice: str = ""
+    settings: Mapping[str, object],
+    kinds: Mapping[str, str],
+    as_value: Callable[[str, str, Any], object],
+    twice: str = "",
 ) -> dict[str, Any]:
     """Returns the values of fields from Kafka's names, with dots or underscores; values are text or typed.
 
@@ -244,7 +247,7 @@ def check_whole(name: str, value: object, least: int) -> None:
         raise ConfigError(f"{name}: expected a whole number of at least {least}, not {value!r}")
 
 
-def convert(name: str, kind: str, value: object) -> Any:
+def convert(name: str, kind: str, value: object) -> object:
     """Converts a setting's value, text or typed, to a str, bool or int (``kind``). Raises ConfigError."""
     if kind == "str":
         if not isinstance(value, str):

@@ -7,7 +7,7 @@ publishers get the same kind of delta as from records.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from odradek.catalog.delta import Delta
 from odradek.catalog.state import Topic
@@ -55,7 +55,7 @@ def _compare(delta: Delta, former: Topic, topic: Topic) -> None:
             delta.partitions[topic.name, index] = new
 
 
-def _changed(before: Mapping[K, Any], after: Mapping[K, Any]) -> Iterable[K]:
+def _changed(before: Mapping[K, object], after: Mapping[K, object]) -> Iterable[K]:
     """Yields the keys whose values differ, or that only one of both has."""
     yield from (key for key, value in after.items() if before.get(key) != value)
     yield from (key for key in before if key not in after)
@@ -73,5 +73,5 @@ def _compare_nodes(delta: Delta, before: ClusterCatalog, after: ClusterCatalog) 
     delta.nodes += [new.controllers[node_id] for node_id in sorted(changed)]
 
 
-def _changed_present(before: Mapping[K, Any], after: Mapping[K, Any]) -> list[K]:
+def _changed_present(before: Mapping[K, object], after: Mapping[K, object]) -> list[K]:
     return [key for key, value in after.items() if before.get(key) != value]

@@ -128,7 +128,7 @@ class RegistryClient:
             connection.close()
         return self._content(reply.status, content)
 
-    def _content(self, status: int, content: bytes) -> Any:
+    def _content(self, status: int, content: bytes) -> object:
         try:
             found = json.loads(content)
         except ValueError:

@@ -102,7 +102,7 @@ class _ThreadedServer(ThreadingHTTPServer):
             except OSError:  # the client has gone
                 log.debug("a connection has ended by itself")
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request: object, client_address: object) -> None:
         log.debug("a connection from %s ended", client_address, exc_info=True)
 
 
@@ -143,7 +143,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = _serve  # noqa: N815  the names that the library looks for
 
-    def _body(self) -> Any:
+    def _body(self) -> object:
         """Reads the body. Raises ValueError unless it is JSON."""
         if "chunked" in self.headers.get("Transfer-Encoding", "").lower():
             content = self._chunks()
@@ -185,5 +185,5 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(content)
         self.wfile.flush()
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format: str, *args: object) -> None:
         log.debug(format, *args)

@@ -61,12 +61,12 @@ class RegistryEncoder:
         self._head = _HEAD.pack(0, schema.id)
         self._encode = encoder_of(schema.parsed)
 
-    def encode(self, value: Any) -> bytes:
+    def encode(self, value: object) -> bytes:
         """Returns the bytes of a JSON value. Raises InvalidValue with the place that does not fit."""
         return self._head + self._encode(value)
 
 
-def decoder_of(schema: ParsedSchema) -> Callable[[bytes], Any]:
+def decoder_of(schema: ParsedSchema) -> Callable[[bytes], object]:
     """Returns what makes JSON values of a schema's bytes, behind the id."""
     if schema.language == "AVRO":
         from odradek.schemas.avro import binary
@@ -80,7 +80,7 @@ def decoder_of(schema: ParsedSchema) -> Callable[[bytes], Any]:
     return _json_value
 
 
-def _json_value(data: bytes) -> Any:
+def _json_value(data: bytes) -> object:
     import json
 
     try:
@@ -89,7 +89,7 @@ def _json_value(data: bytes) -> Any:
         raise InvalidValue("it is no JSON") from None
 
 
-def _protobuf_decoder(schema: ParsedSchema) -> Callable[[bytes], Any]:
+def _protobuf_decoder(schema: ParsedSchema) -> Callable[[bytes], object]:
     from odradek.schemas.protobuf.binary import ProtobufCodec, message_at, read_indexes
     from odradek.schemas.protobuf.schema import ProtobufSchema
 

@@ -19,7 +19,7 @@ _SCIENTIFIC_FROM, _SCIENTIFIC_BELOW = 1e7, 1e-3
 """``Double.toString`` writes numbers outside these limits with an exponent."""
 
 
-def parse(text: str) -> Any:
+def parse(text: str) -> object:
     """Parses a JSON text. Of two equal keys, the later one counts. Raises InvalidSchema."""
     try:
         return json.loads(text, parse_constant=_refuse)
@@ -33,7 +33,7 @@ def _refuse(name: str) -> None:
     raise ValueError(f"{name} is no number of JSON")
 
 
-def compact(value: Any) -> str:
+def compact(value: object) -> str:
     """Returns the JSON text of a value. Raises TypeError for a value that JSON lacks."""
     parts: list[str] = []
     _write(value, parts.append)
@@ -58,7 +58,7 @@ def _write(value: Any, out: Any) -> None:
         out(_scalar(value))
 
 
-def _scalar(value: Any) -> str:
+def _scalar(value: object) -> str:
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -92,7 +92,7 @@ def java_double(value: float) -> str:
     return f"{sign}{shown[0]}.{shown[1:] or '0'}E{int(exponent)}" if mantissa else digits
 
 
-def ordered(value: Any) -> Any:
+def ordered(value: object) -> object:
     """Returns a JSON value whose objects have their keys in order."""
     if isinstance(value, Mapping):
         return {key: ordered(value[key]) for key in sorted(value)}

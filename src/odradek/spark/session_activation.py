@@ -70,9 +70,9 @@ def activate_when_writing(source: str) -> None:
             writer.format = _with_activation(writer.format, source)
 
 
-def _with_activation(choose: Any, ours: str) -> Any:
+def _with_activation(choose: Any, ours: str) -> object:
     @functools.wraps(choose)
-    def chosen(self: Any, source: str) -> Any:  # PySpark's parameter name: callers may use it as a keyword
+    def chosen(self: Any, source: str) -> object:  # PySpark's parameter name: callers may use it as a keyword
         if isinstance(source, str) and source.lower() == ours:
             _sessions(self._spark).setActiveSession(self._spark._jsparkSession)
         return choose(self, source)

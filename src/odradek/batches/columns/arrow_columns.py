@@ -123,7 +123,7 @@ def _equal_values(value: str | int, rows: int) -> pa.Array:
 # Arrays are cut to their rows: a pickle would include the uninitialized rest.
 
 
-def _cut(numbers: Any, rows: int) -> Any:
+def _cut(numbers: Any, rows: int) -> object:
     return numbers if len(numbers) == rows else numbers[:rows]
 
 

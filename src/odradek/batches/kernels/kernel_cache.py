@@ -119,7 +119,7 @@ def kernel(signature: object, *, nogil: bool = True) -> Callable[[Any], Any]:
     microseconds to get it again.
     """
 
-    def wrap(function: Any) -> Any:
+    def wrap(function: Any) -> object:
         made = numba.njit(nogil=nogil)(function)
         if made is function:  # NUMBA_DISABLE_JIT
             return made

@@ -507,7 +507,7 @@ def _reason(error: ValueError) -> str:
     return str(error)
 
 
-def _json(text: str, *, is_line: bool = False) -> Any:
+def _json(text: str, *, is_line: bool = False) -> object:
     try:
         return strict_json(text)
     except ValueError as error:

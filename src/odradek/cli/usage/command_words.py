@@ -14,7 +14,7 @@ _OBJECTS = {"--group": "groups", "--topic": "topics", "--transactional-id": "tra
 """Options of Kafka's tools that say which of the groups of commands is meant."""
 
 
-def command_meant(root: Any, given: Sequence[str], path: str, word: str) -> str:
+def command_meant(root: object, given: Sequence[str], path: str, word: str) -> str:
     """Returns ``: write odradek …`` for a word that is no command, if other words of the line make a command with it.
 
     ``path``: the commands before the word, such as ``odradek topics``. ``describe groups``, ``groups-describe`` and
@@ -45,7 +45,7 @@ def command_meant(root: Any, given: Sequence[str], path: str, word: str) -> str:
     return f": here, {' or '.join(named[:_MOST])}" if named else ""
 
 
-def option_before_command(root: Any, given: Sequence[str], option: str) -> str:
+def option_before_command(root: object, given: Sequence[str], option: str) -> str:
     """Returns what to write for an option of the first word's place; empty if the line has no command.
 
     ``-b HOST:PORT groups describe`` has its command behind the option. ``--describe --topic orders`` is a command of

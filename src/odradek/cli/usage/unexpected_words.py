@@ -69,7 +69,7 @@ def options_with_values(command: Any) -> set[str]:
     return {name for one in command.params if one.param_type_name == "option" and not one.is_flag for name in one.opts}
 
 
-def _kind_and_options(word: str, options: Sequence[Any], *, may_be_topic: bool) -> tuple[str, list[str]]:
+def _kind_and_options(word: str, options: Sequence[object], *, may_be_topic: bool) -> tuple[str, list[str]]:
     """Returns what a word is by its form, and the options that take such a value; an empty text for a plain name.
 
     ``may_be_topic``: the command line lacks a topic, so a plain name is one, although a folder has the same name."""
@@ -113,7 +113,7 @@ def _option_for_topics(command: Any, named: set[str]) -> str:
     return known[0] if known and not named & set(known) else ""
 
 
-def _option_with_a_value_before(command: Any, given: Sequence[str], extra: str) -> tuple[str, str]:
+def _option_with_a_value_before(command: object, given: Sequence[str], extra: str) -> tuple[str, str]:
     """Returns the option whose value stands before the unexpected words, and the value. The words may be a second
     value, or a part of one that a shell has split at a space. Empty texts without one."""
     words = list(given)

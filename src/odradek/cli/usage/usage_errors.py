@@ -121,7 +121,7 @@ def _option_meant(name: str, context: Any, given: Sequence[str], root: object) -
     return f"{_commands_with(name, context)} (see {path} --help)"
 
 
-def _argument_of(option: str, command: Any) -> str:
+def _argument_of(option: str, command: object) -> str:
     """Returns the argument that an option names, such as TOPIC for ``--topic``; empty without one."""
     names = [str(one.metavar) for one in arguments_of(command)]
     return next((name for name in names if name.casefold() == option.strip("-").casefold()), "")
@@ -300,7 +300,7 @@ def mistyped_option(command: Any, given: Sequence[str]) -> str:
     return ""
 
 
-def repeated_option(command: Any, given: Sequence[str]) -> str:
+def repeated_option(command: object, given: Sequence[str]) -> str:
     """Returns the error line of an option that has two values and takes one; empty without one.
 
     The parser takes the last value. A person who adds ``-b test:9092`` before a line with ``-b production:9092`` would
@@ -317,7 +317,7 @@ def repeated_option(command: Any, given: Sequence[str]) -> str:
     return ""
 
 
-def option_of_value(command: Any, given: Sequence[str], text: str) -> str:
+def option_of_value(command: object, given: Sequence[str], text: str) -> str:
     """Returns the option whose value is the path of a message: ``PATH: No such file``, ``PATH cannot be used``. Empty
     without one, or if the message names an option."""
     if "--" in text:
@@ -329,7 +329,7 @@ def option_of_value(command: Any, given: Sequence[str], text: str) -> str:
     )  # fmt: skip
 
 
-def option_in_words(command: Any, given: Sequence[str], text: str) -> str:
+def option_in_words(command: object, given: Sequence[str], text: str) -> str:
     """Returns a text that begins with the words of an option, such as ``task size``, with the option in their place;
     empty for another text. Modules below the command line do not know the form of its options."""
     command, _ = _command_of(command, given)

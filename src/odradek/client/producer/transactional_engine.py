@@ -256,7 +256,7 @@ class TransactionalEngine(ProducerEngine):
                     f"{request.text}: not done within max_block_ms={deadline.limit_ms}{why}{_AGAIN}"
                 ) from None
 
-    async def _send_until_answered(self, request: requests.TransactionRequest) -> Any:
+    async def _send_until_answered(self, request: requests.TransactionRequest) -> object:
         backoff_ms: float = self.config.retry_backoff_ms
         self._last_refusal = ""
         while True:
@@ -291,7 +291,7 @@ class TransactionalEngine(ProducerEngine):
             await asyncio.sleep(backoff_ms / 1000)
             backoff_ms = min(backoff_ms * 2, self.config.retry_backoff_max_ms)
 
-    async def _ask(self, request: requests.TransactionRequest) -> Any:
+    async def _ask(self, request: requests.TransactionRequest) -> object:
         """Sends a request once. Returns the reply, or the list of the errors in it."""
         key, key_type = _coordinator_of(request, self._id)
         node = await self.cluster.coordinator(key, key_type)

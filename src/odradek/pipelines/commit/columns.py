@@ -102,7 +102,7 @@ def columns_of(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {str(field["name"]): _plain(field["type"]) for field in schema["fields"]}
 
 
-def _plain(kind: Any) -> Any:
+def _plain(kind: object) -> Any:
     """Returns a type without what says whether its parts may be null, and without metadata."""
     if not isinstance(kind, Mapping):
         return kind
@@ -144,7 +144,7 @@ def changes(held: Columns, wanted: Columns, above: tuple[str, ...] = ()) -> Iter
             yield ColumnChange((*above, name), old, None)
 
 
-def _is_equal(one: Any, other: Any) -> bool:
+def _is_equal(one: object, other: object) -> bool:
     """Returns whether two types are equal. The order of a struct's fields has no meaning."""
     if not isinstance(one, Mapping) or not isinstance(other, Mapping) or one.get("type") != other.get("type"):
         return bool(one == other)
@@ -160,19 +160,19 @@ def merged(held: Columns, wanted: Columns) -> dict[str, Any]:
     return found | {name: kind for name, kind in wanted.items() if name not in held}
 
 
-def _merged_type(held: Any, wanted: Any) -> Any:
+def _merged_type(held: object, wanted: object) -> object:
     fields, others = _fields(held), _fields(wanted)
     if fields is not None and others is not None:
         return struct_of(merged(fields, others))
     return wanted if ColumnChange((), held, wanted).is_wider else held
 
 
-def shown(kind: Any) -> str:
+def shown(kind: object) -> str:
     """Returns a type in Spark's DDL, shortened for a message."""
     return "nothing" if kind is None else shortened(printable(_ddl(kind)), _MOST_SHOWN)
 
 
-def _ddl(kind: Any) -> str:
+def _ddl(kind: object) -> str:
     fields = _fields(kind)
     if fields is not None:
         return f"struct<{','.join(f'{name}:{_ddl(part)}' for name, part in fields.items())}>"

@@ -60,7 +60,7 @@ class Object(list[tuple[str, object]]):
     __slots__ = ()
 
 
-def parse(text: str) -> Any:
+def parse(text: str) -> object:
     """Parses one JSON value: None, bool, str, Number, list or Object. Raises Unreadable."""
     at = _blanks(text, 0)
     around: list[tuple[Any, str]] = []  # open values, each with its name in the enclosing object

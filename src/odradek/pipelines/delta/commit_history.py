@@ -50,7 +50,7 @@ class _ReadLog:
         infos = [info for name in names if (info := info_of(_actions_of(self._commits.read_text(name)) or []))]
         return [info | {"version": self._log.version() - place} for place, info in enumerate(infos)]
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._log, name)
 
 

@@ -88,7 +88,7 @@ def _wrong_column(column: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _parts(kind: Any, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _parts(kind: object, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yields the name and the description of a column, and of all fields, elements and values in it."""
     if not isinstance(kind, dict):
         return

@@ -41,7 +41,7 @@ class _PastLog:
     def history(self) -> list[dict[str, Any]]:
         return [commit | {"version": commit["version"] + self._later} for commit in self._log.history()[self._later :]]
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._log, name)
 
 

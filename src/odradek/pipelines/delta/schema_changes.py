@@ -79,7 +79,7 @@ def _merged(held: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any
     return {**held, "fields": [*fields, *(field for name, field in by_name.items() if name not in names)]}
 
 
-def _type(held: Any, wanted: Any) -> Any:
+def _type(held: object, wanted: object) -> Any:
     if isinstance(held, dict) and isinstance(wanted, dict) and held.get("type") == wanted.get("type") == "struct":
         return _merged(held, wanted)
     return held if isinstance(held, dict) else wanted

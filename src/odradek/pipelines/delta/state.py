@@ -347,7 +347,7 @@ def _numbers_of(change: TableChange, base: TableState, *, is_whole: bool) -> Map
     return found | {QUERY: as_number(name_digest(query)), OFFSET_ACTION: writer, **offsets}
 
 
-def _numbers_of_replay(plan: BatchPlan, after: TableState) -> Mapping[str, Any]:
+def _numbers_of_replay(plan: BatchPlan, after: TableState) -> Mapping[str, object]:
     """Returns the actions of a replay, and of all replays: counts, and the ranges of the partitions of ``plan``."""
     found: dict[str, int | None] = {}
     for query in (plan.query, ANY_REPLAY):

@@ -161,12 +161,12 @@ class OpenFiles:
         for name in self._begun:
             self._folder.delete(name)
 
-    def _new(self, folder: str, values: tuple[Any, ...]) -> _File:
+    def _new(self, folder: str, values: tuple[object, ...]) -> _File:
         name = f"{folder}/{self._prefix}-{len(self._begun):05}.parquet".lstrip("/")
         self._begun.append(name)
         return _File(self._folder, name, self._schema, values)
 
-    def _close(self, key: tuple[str, tuple[Any, ...]]) -> None:
+    def _close(self, key: tuple[str, tuple[object, ...]]) -> None:
         file = self._open.pop(key)
         self._waiting -= file.waiting_bytes
         self._closed.append(file.close())
@@ -176,7 +176,7 @@ class _File:
     """A file, and its rows that wait for a row group. The first row group creates the file and decides its
     encodings."""
 
-    def __init__(self, folder: TableFolder, name: str, schema: pa.Schema, values: tuple[Any, ...]) -> None:
+    def __init__(self, folder: TableFolder, name: str, schema: pa.Schema, values: tuple[object, ...]) -> None:
         self._folder = folder
         self._schema = schema
         self._values = values

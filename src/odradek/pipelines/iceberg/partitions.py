@@ -120,7 +120,7 @@ def parts_of(rows: pa.RecordBatch, transforms: Sequence[PartitionTransform]) -> 
         yield LaidOutRows(folder, values, chosen)
 
 
-def _values_at(code: int, levels: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
+def _values_at(code: int, levels: Sequence[Sequence[object]]) -> tuple[object, ...]:
     found: list[Any] = []
     for values in reversed(levels):
         code, number = divmod(code, len(values))
@@ -210,7 +210,7 @@ def _of_distinct(column: pa.Array, transform: PartitionTransform) -> pa.Array:
     return pa.array(values, kind).take(encoded.indices)
 
 
-def _truncated(value: Any, width: int) -> Any:
+def _truncated(value: Any, width: int) -> object:
     if isinstance(value, decimal.Decimal):
         scale = value.as_tuple().exponent
         assert isinstance(scale, int)

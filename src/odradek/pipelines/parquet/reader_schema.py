@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -53,7 +53,7 @@ def table_schema(output: str | Path, spark: SparkSession | None = None) -> pa.Sc
     return pa.schema([pa.field(name, _arrow_type(kind)) for name, kind in columns.items()])
 
 
-def _arrow_type(kind: Any) -> pa.DataType:
+def _arrow_type(kind: object) -> pa.DataType:
     if isinstance(kind, dict) and kind.get("type") == "struct":
         return pa.struct([pa.field(field["name"], _arrow_type(field["type"])) for field in kind["fields"]])
     if isinstance(kind, dict) and kind.get("type") == "array":

@@ -21,7 +21,7 @@ from typing import Any
 _WHOLE = {"int": 1 << 31, "long": 1 << 63}
 
 
-def with_values(schema: object) -> Any:
+def with_values(schema: object) -> object:
     """Returns a copy of a schema that fastavro has parsed, with values instead of JSON as defaults.
 
     Raises ValueError for a default that does not fit its type.
@@ -78,7 +78,7 @@ class _Defaults:
             raise ValueError(f"the default of {where} is no {kind}: {given!r}")
         return found
 
-    def _of_union(self, kinds: list[object], given: object, where: str) -> Any:
+    def _of_union(self, kinds: list[object], given: object, where: str) -> object:
         for number, kind in enumerate(kinds):
             if not self._is_java_choice(kind, given):
                 continue
@@ -113,7 +113,7 @@ class _Defaults:
             return False
         return True
 
-    def _of_type(self, kind: str, schema: dict[str, Any], given: Any, where: str) -> Any:
+    def _of_type(self, kind: str, schema: dict[str, Any], given: object, where: str) -> object:
         match kind, given:
             case "null", None:
                 return None
@@ -148,7 +148,7 @@ _UNFIT = object()
 _DOUBLE = re.compile(r"[+-]?(?:NaN|Infinity|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[fFdD]?)", re.ASCII)
 
 
-def _number_in_text(field: dict[str, object]) -> Any:
+def _number_in_text(field: dict[str, object]) -> object:
     """Returns the default of a field. As in Java, that of a float or double may be a text: JSON has no NaN."""
     kind, given = field["type"], field["default"]
     if isinstance(given, str) and kind in ("float", "double") and _DOUBLE.fullmatch(given.strip()):
@@ -169,7 +169,7 @@ def _word(schema: Any) -> str:
     return str(schema if isinstance(schema, str) else schema.get("name", schema["type"]))
 
 
-def _bytes(schema: dict[str, Any], given: str) -> Any:
+def _bytes(schema: dict[str, Any], given: str) -> object:
     try:
         data = given.encode("latin-1")
     except UnicodeEncodeError:

@@ -39,7 +39,7 @@ def _all_parts(parsed: object) -> Iterator[dict[str, Any]]:
         left += reversed([inner for _, inner in parts_of("", part)])
 
 
-def parsed_with_symbols(schema: object, parse: Callable[[object], Any]) -> Any:
+def parsed_with_symbols(schema: object, parse: Callable[[object], object]) -> object:
     """Returns ``parse(schema)``, whose enums may have any texts as symbols.
 
     ``parse`` is ``fastavro.parse_schema``, which refuses symbols with letters that are not ASCII. It gets others, which

@@ -49,7 +49,7 @@ def column_types(values: Values) -> dict[str, Any] | None:
     return fields | record | last
 
 
-def _type_of_value(values: Values) -> Any:
+def _type_of_value(values: Values) -> object:
     match values.format:
         case ValueFormat.RAW:
             return "binary"
@@ -68,7 +68,7 @@ def _struct(fields: dict[str, Any]) -> dict[str, Any]:
     return {"type": "struct", "fields": [{"name": name, "type": kind} for name, kind in fields.items()]}
 
 
-def _of_arrow(kind: pa.DataType) -> Any:
+def _of_arrow(kind: pa.DataType) -> object:
     """Returns a type of an Avro schema; None if it is not known."""
     if pa.types.is_struct(kind):
         return _struct({field.name: _of_arrow(field.type) for field in kind})
@@ -81,7 +81,7 @@ def _of_arrow(kind: pa.DataType) -> Any:
     return _SPARK_NAMES.get(kind)
 
 
-def _is_known(kind: Any) -> bool:
+def _is_known(kind: object) -> bool:
     """Returns whether a type has no part that only Spark can judge."""
     if not isinstance(kind, dict):
         return isinstance(kind, str) and _LEAF.fullmatch(kind) is not None

@@ -167,7 +167,7 @@ class _Ddl:
             return f"decimal({precision},{scale})"
         return None if numbers else name
 
-    def _nested(self, kind: str) -> Any:
+    def _nested(self, kind: str) -> object:
         self._sign("<")
         found: dict[str, Any] = {"type": kind}
         for number, part in enumerate(_ARGUMENTS[kind]):
@@ -177,7 +177,7 @@ class _Ddl:
         self._sign(">")
         return None if None in found.values() else found
 
-    def _struct(self) -> Any:
+    def _struct(self) -> object:
         self._sign("<")
         fields = []
         while (self._kind, self._value) != ("sign", ">"):

@@ -30,7 +30,7 @@ def decode(schema: AvroType, data: bytes) -> Any:
     return found
 
 
-def encode(schema: AvroType, value: Any) -> bytes:
+def encode(schema: AvroType, value: object) -> bytes:
     """Returns the bytes of a JSON value. Raises InvalidValue with the place that does not fit."""
     out = bytearray()
     _write(schema, value, out, "")
@@ -64,7 +64,7 @@ class _AvroReader:
             return self._take(schema.size).decode("latin-1")
         return self._primitive(kind)
 
-    def _primitive(self, kind: str) -> Any:
+    def _primitive(self, kind: str) -> object:
         if kind == "null":
             return None
         if kind == "boolean":
@@ -80,7 +80,7 @@ class _AvroReader:
             return float(_DOUBLE.unpack(self._take(8))[0])
         return self._text() if kind == "string" else self._take(self._long()).decode("latin-1")
 
-    def _items(self, read: Callable[[], Any]) -> list[Any]:
+    def _items(self, read: Callable[[], object]) -> list[Any]:
         found: list[Any] = []
         while count := self._long():
             if count < 0:
@@ -165,7 +165,7 @@ def _scalar(schema: AvroType, value: Any) -> bytes:
     return varint(len(data)) + bytes(data)
 
 
-def _fits(schema: AvroType, value: Any, *, shallow: bool = False) -> bool:
+def _fits(schema: AvroType, value: object, *, shallow: bool = False) -> bool:
     """Whether a value is one of the schema. ``shallow``: without the parts of records, arrays and maps."""
     kind = schema.kind
     if kind == "union":
@@ -196,7 +196,7 @@ def _packs(kind: str, value: float) -> bool:
     return isfinite(value)
 
 
-def _fits_scalar(schema: AvroType, value: Any) -> bool:
+def _fits_scalar(schema: AvroType, value: object) -> bool:
     kind = schema.kind
     if kind == "null":
         return value is None
@@ -215,6 +215,6 @@ def _fits_scalar(schema: AvroType, value: Any) -> bool:
     return is_bytes and (kind != "fixed" or len(value) == schema.size)
 
 
-def _misfit(schema: AvroType, value: Any, place: str) -> InvalidValue:
+def _misfit(schema: AvroType, value: object, place: str) -> InvalidValue:
     wanted = " or ".join(one.name or one.kind for one in schema.branches) or schema.name or schema.kind
     return InvalidValue(f"{place or 'the value'}: {str(value)[:60]!r} is no {wanted}")

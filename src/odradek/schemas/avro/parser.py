@@ -31,7 +31,7 @@ class _AvroParser:
         self._open: set[str] = set()
         self._awaited: dict[str, AvroType] = {}
 
-    def read_whole(self, given: Any) -> AvroType:
+    def read_whole(self, given: object) -> AvroType:
         """Reads a schema whose names are all defined at its end. Raises InvalidSchema."""
         try:
             found = self.read(given, "")
@@ -41,7 +41,7 @@ class _AvroParser:
             raise InvalidSchema(f'Undefined schema: "{name}"')
         return found
 
-    def read(self, given: Any, space: str) -> AvroType:
+    def read(self, given: object, space: str) -> AvroType:
         """Reads a schema inside a namespace."""
         if isinstance(given, str):
             return self._by_name(given, space)
@@ -149,7 +149,7 @@ class _AvroParser:
             fields.append(one)
         found.fields = tuple(fields)
 
-    def _field(self, row: Any, space: str) -> AvroField:
+    def _field(self, row: object, space: str) -> AvroField:
         if not isinstance(row, dict) or not isinstance(row.get("name"), str):
             raise InvalidSchema(f"No field name: {json_text.compact(row)}")
         name = row["name"]
@@ -233,7 +233,7 @@ def _shown_kind(kind: AvroType) -> str:
     return f'"{kind.name or kind.kind}"'
 
 
-def _fits_default(kind: AvroType, value: Any) -> bool:
+def _fits_default(kind: AvroType, value: object) -> bool:
     """Returns whether a JSON value is a default of this type. A default of a union fits any of its branches."""
     if kind.kind == "union":
         return any(_fits_default(branch, value) for branch in kind.branches)

@@ -29,7 +29,7 @@ def structure(schema: AvroType) -> str:
     return canonical_text(normalized(schema))
 
 
-def _json(schema: AvroType, space: str, known: set[str]) -> Any:
+def _json(schema: AvroType, space: str, known: set[str]) -> object:
     if schema.kind == "union":
         return [_json(branch, space, known) for branch in schema.branches]
     if schema.is_named:

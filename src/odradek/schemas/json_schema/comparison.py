@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from odradek.schemas.json_schema.nodes import JsonSchemaNode
 from odradek.schemas.json_schema.verdicts import COMPATIBLE
@@ -357,7 +357,7 @@ def _limits(original: JsonSchemaNode, update: JsonSchemaNode, words: Iterable[tu
     return found
 
 
-def _decimal(value: Any) -> Decimal | None:
+def _decimal(value: object) -> Decimal | None:
     return Decimal(str(value)) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 

@@ -26,7 +26,7 @@ _COMBINED = ("allOf", "anyOf", "oneOf")
 _WHOLE = {"minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"}
 
 
-def load(given: Any, references: Mapping[str, Any]) -> JsonSchemaNode:
+def load(given: object, references: Mapping[str, object]) -> JsonSchemaNode:
     """Returns the nodes of a schema. ``references``: other schemas by their names. Raises InvalidSchema."""
     try:
         return _NodeLoader(given, references).root()
@@ -37,7 +37,7 @@ def load(given: Any, references: Mapping[str, Any]) -> JsonSchemaNode:
 class _NodeLoader:
     """Loads each place of each document once: a schema may refer to itself."""
 
-    def __init__(self, given: Any, references: Mapping[str, Any]) -> None:
+    def __init__(self, given: object, references: Mapping[str, object]) -> None:
         self._given = given
         self._base = _id_of(given)
         self._documents: dict[str, Any] = {"": given}
@@ -53,7 +53,7 @@ class _NodeLoader:
     def root(self) -> JsonSchemaNode:
         return self._load(self._given, self._given, self._base)
 
-    def _load(self, given: Any, document: Any, base: str) -> JsonSchemaNode:
+    def _load(self, given: object, document: object, base: str) -> JsonSchemaNode:
         if given is True:
             return JsonSchemaNode("empty", given)
         if given is False:
@@ -78,7 +78,7 @@ class _NodeLoader:
             node.kind, node.criterion, node.subschemas = "combined", "allOf", tuple(found)
         return node
 
-    def _kinds(self, given: dict[str, Any], document: Any, base: str) -> list[JsonSchemaNode]:
+    def _kinds(self, given: dict[str, Any], document: object, base: str) -> list[JsonSchemaNode]:
         """Returns one node for each kind of keywords that a schema has."""
         _check_words(given)
         found: list[JsonSchemaNode] = []
@@ -97,7 +97,7 @@ class _NodeLoader:
             found.append(JsonSchemaNode("const", given))
         return found + self._typed(given, document, base)
 
-    def _typed(self, given: dict[str, Any], document: Any, base: str) -> list[JsonSchemaNode]:
+    def _typed(self, given: dict[str, Any], document: object, base: str) -> list[JsonSchemaNode]:
         kinds = given.get("type")
         if isinstance(kinds, list):
             parts = tuple(self._of_type(one, given, document, base) for one in kinds)
@@ -116,7 +116,7 @@ class _NodeLoader:
             found.append(self._of_type("string", given, document, base))
         return found
 
-    def _of_type(self, kind: Any, given: dict[str, Any], document: Any, base: str) -> JsonSchemaNode:
+    def _of_type(self, kind: object, given: dict[str, Any], document: object, base: str) -> JsonSchemaNode:
         if not isinstance(kind, str) or kind not in _TYPES:
             raise InvalidSchema(f"unknown type: [{kind}]")
         node = JsonSchemaNode("number" if kind == "integer" else kind, given, needs_integer=kind == "integer")
@@ -126,7 +126,7 @@ class _NodeLoader:
             self._add_array(node, given, document, base)
         return node
 
-    def _add_object(self, node: JsonSchemaNode, given: dict[str, Any], document: Any, base: str) -> None:
+    def _add_object(self, node: JsonSchemaNode, given: dict[str, Any], document: object, base: str) -> None:
         node.properties = self._map(given.get("properties"), "properties", document, base)
         node.patterns = self._map(given.get("patternProperties"), "patternProperties", document, base)
         if isinstance(given.get("required"), list):
@@ -139,7 +139,7 @@ class _NodeLoader:
                 else:
                     node.dependencies[name] = self._load(one, document, base)
 
-    def _add_array(self, node: JsonSchemaNode, given: dict[str, Any], document: Any, base: str) -> None:
+    def _add_array(self, node: JsonSchemaNode, given: dict[str, Any], document: object, base: str) -> None:
         items, further = given.get("items"), "additionalItems"
         if "prefixItems" in given:
             node.items, further = self._list(given["prefixItems"], "prefixItems", document, base), "items"
@@ -152,7 +152,7 @@ class _NodeLoader:
         self._add_further(node, given, (further, "unevaluatedItems"), (document, base))
 
     def _add_further(
-        self, node: JsonSchemaNode, given: dict[str, Any], words: tuple[str, str], where: tuple[Any, str]
+        self, node: JsonSchemaNode, given: dict[str, Any], words: tuple[str, str], where: tuple[object, str]
     ) -> None:
         further, rest = words
         if isinstance(given.get(further), bool):
@@ -162,17 +162,17 @@ class _NodeLoader:
         if rest in given:
             node.parts["unevaluated"] = self._load(given[rest], *where)
 
-    def _map(self, given: Any, word: str, document: Any, base: str) -> dict[str, JsonSchemaNode]:
+    def _map(self, given: object, word: str, document: object, base: str) -> dict[str, JsonSchemaNode]:
         return {name: self._load(one, document, base) for name, one in _mapping(given, word).items()}
 
-    def _list(self, given: Any, word: str, document: Any, base: str) -> tuple[JsonSchemaNode, ...]:
+    def _list(self, given: object, word: str, document: object, base: str) -> tuple[JsonSchemaNode, ...]:
         if not isinstance(given, list):
             raise InvalidSchema(f"{word} must be a list of schemas")
         return tuple(self._load(one, document, base) for one in given)
 
     # --- references -------------------------------------------------------------------------------------------
 
-    def _target(self, ref: str, document: Any, base: str) -> JsonSchemaNode:
+    def _target(self, ref: str, document: object, base: str) -> JsonSchemaNode:
         """Returns the schema that a ``$ref`` names. Raises InvalidSchema."""
         name, fragment = urldefrag(ref)
         target = document if not name else self._document(name, base)
@@ -184,7 +184,7 @@ class _NodeLoader:
             raise InvalidSchema(f"$ref {ref!r} points to nothing")
         return self._load(found, target, own)
 
-    def _document(self, name: str, base: str) -> Any:
+    def _document(self, name: str, base: str) -> object:
         for each in (name, urljoin(base, name)):
             if each in self._documents:
                 return self._documents[each]
@@ -203,7 +203,7 @@ def _check_words(given: dict[str, Any]) -> None:
             raise InvalidSchema(f"pattern {given['pattern']!r}: {error}") from None
 
 
-def _mapping(given: Any, word: str) -> dict[str, Any]:
+def _mapping(given: object, word: str) -> dict[str, Any]:
     if given is None:
         return {}
     if not isinstance(given, dict):
@@ -211,14 +211,14 @@ def _mapping(given: Any, word: str) -> dict[str, Any]:
     return given
 
 
-def _id_of(given: Any) -> str:
+def _id_of(given: object) -> str:
     if not isinstance(given, dict):
         return ""
     found = given.get("$id", given.get("id"))
     return found if isinstance(found, str) else ""
 
 
-def _pointed(document: Any, fragment: str) -> Any:
+def _pointed(document: object, fragment: str) -> object:
     """The value at a JSON pointer; None if there is none."""
     found = document
     for part in unquote(fragment).split("/")[1:] if fragment else ():
@@ -232,16 +232,16 @@ def _pointed(document: Any, fragment: str) -> Any:
     return found
 
 
-def _anchored(document: Any, anchor: str) -> Any:
+def _anchored(document: object, anchor: str) -> object:
     return _found(document, lambda one: one.get("$anchor") == anchor or _id_of(one) == f"#{anchor}")
 
 
-def _with_id(document: Any, name: str, base: str) -> Any:
+def _with_id(document: object, name: str, base: str) -> object:
     wanted = urljoin(base, name)
     return _found(document, lambda one: bool(_id_of(one)) and urljoin(base, _id_of(one)) == wanted)
 
 
-def _found(given: Any, fits: Any) -> Any:
+def _found(given: Any, fits: Any) -> object:
     """The first schema in a document that fits."""
     left = [given]
     while left:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
 
 from odradek.schemas import json_text
 from odradek.schemas.json_schema import comparison, loader, verdicts
@@ -24,7 +23,7 @@ class JsonSchema:
 
     language = "JSON"
 
-    def __init__(self, content: Any, root: JsonSchemaNode) -> None:
+    def __init__(self, content: object, root: JsonSchemaNode) -> None:
         self.content = content
         self.root = root
 

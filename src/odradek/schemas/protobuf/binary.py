@@ -101,7 +101,7 @@ class ProtobufCodec:
         parts = {each.number: each.type for each in named.type.fields}
         return parts[1], parts[2]
 
-    def _entry(self, one: ProtoField, types: tuple[str, str], scope: str, content: int | bytes) -> tuple[str, Any]:
+    def _entry(self, one: ProtoField, types: tuple[str, str], scope: str, content: int | bytes) -> tuple[str, object]:
         entry = ProtoMessage("", [ProtoField("key", 1, types[0]), ProtoField("value", 2, types[1])])
         if not isinstance(content, bytes):
             raise InvalidValue(f"{one.name}: an entry of a map is no message")
@@ -110,7 +110,7 @@ class ProtobufCodec:
         value = found["value"] if "value" in found else self._missing(types[1], scope)
         return (str(key).lower() if isinstance(key, bool) else str(key)), value
 
-    def _missing(self, kind: str, scope: str) -> Any:
+    def _missing(self, kind: str, scope: str) -> object:
         named = None if kind in SCALARS else self._names.find(kind, scope)
         if named is None:
             return _default(kind)
@@ -151,7 +151,7 @@ class ProtobufCodec:
 
     # --- writing ----------------------------------------------------------------------------------------------
 
-    def encode(self, message: ProtoMessage, scope: str, value: Any, place: str = "") -> bytes:
+    def encode(self, message: ProtoMessage, scope: str, value: object, place: str = "") -> bytes:
         """Returns the bytes of a message. Raises InvalidValue with the place that does not fit."""
         if not isinstance(value, Mapping):
             raise InvalidValue(f"{place or 'the value'}: {str(value)[:60]!r} is no {message.name}")
@@ -176,7 +176,7 @@ class ProtobufCodec:
                 data += self._field(one.number, one.type, scope, given, at)
         return data
 
-    def _map(self, one: ProtoField, types: tuple[str, str], scope: str, given: Any, place: str) -> bytes:
+    def _map(self, one: ProtoField, types: tuple[str, str], scope: str, given: object, place: str) -> bytes:
         if not isinstance(given, Mapping):
             raise InvalidValue(f"{place}: {str(given)[:60]!r} is no object")
         data = b""
@@ -208,7 +208,7 @@ def _is_enum(named: Any) -> bool:
     return named is not None and isinstance(named.type, ProtoEnum)
 
 
-def _default(kind: str) -> Any:
+def _default(kind: str) -> object:
     return "" if kind in ("string", "bytes") else False if kind == "bool" else 0.0 if kind in ("float", "double") else 0
 
 
@@ -237,7 +237,7 @@ def _scalar(kind: str, content: int | bytes) -> Any:
     return signed(number, 32 if kind == "int32" else 64)
 
 
-def _scalar_field(number: int, kind: str, value: Any, place: str) -> bytes:
+def _scalar_field(number: int, kind: str, value: object, place: str) -> bytes:
     misfit = InvalidValue(f"{place}: {str(value)[:60]!r} is no {kind}")
     if kind in ("string", "bytes"):
         if not isinstance(value, str):

@@ -46,7 +46,7 @@ def encode_key(key: RegistryKey) -> bytes:
     return compact(fields | {"magic": 1 if key.kind == SCHEMA else 0}).encode()
 
 
-def encode_value(value: Mapping[str, Any] | None) -> bytes | None:
+def encode_value(value: Mapping[str, object] | None) -> bytes | None:
     return None if value is None else compact(value).encode()
 
 
@@ -82,11 +82,11 @@ def with_used_ids(newest: Mapping[str, int]) -> RegistryRecord:
     return RegistryRecord(RegistryKey(NOOP), {"newestIds": dict(sorted(newest.items()))})
 
 
-def used_ids(value: Mapping[str, Any] | None) -> dict[str, int]:
+def used_ids(value: Mapping[str, object] | None) -> dict[str, int]:
     """Returns the newest ids that a NOOP record has; none in one of Confluent's registry."""
     found = (value or {}).get("newestIds")
     return {str(name): one for name, one in found.items() if isinstance(one, int)} if isinstance(found, dict) else {}
 
 
-def _is_schema(value: Mapping[str, Any]) -> bool:
+def _is_schema(value: Mapping[str, object]) -> bool:
     return isinstance(value.get("id"), int) and isinstance(value.get("schema"), str)

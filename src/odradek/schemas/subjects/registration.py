@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from odradek.schemas import languages
 from odradek.schemas.errors import InvalidSchema
@@ -183,7 +183,7 @@ def _with_text_of_newest(request: SchemaRequest, alive: Sequence[SchemaVersion])
 
 
 def _objections(
-    state: SubjectState, config: Mapping[str, Any], new: ParsedSchema, older: Sequence[SchemaVersion]
+    state: SubjectState, config: Mapping[str, object], new: ParsedSchema, older: Sequence[SchemaVersion]
 ) -> list[str]:
     level = str(config.get("compatibilityLevel")).upper()
     lenient = str(config.get("compatibilityPolicy")).upper() == "LENIENT"

@@ -323,7 +323,7 @@ def _has_name(one: SchemaVersion, name: str) -> bool:
     return names.split(one.subject).name == name
 
 
-def _set_or_remove(where: dict[str | None, Any], subject: str | None, value: Any) -> None:
+def _set_or_remove(where: dict[str | None, Any], subject: str | None, value: object) -> None:
     if value is None:
         where.pop(subject, None)
     else:
