@@ -24,6 +24,7 @@ from odradek.storage.disk.files import OsFiles
 from odradek.testing.ports import reserve_ports
 from odradek.text.properties_file import read_properties_file
 
+pytestmark = pytest.mark.usefixtures("forked_commands")
 PAGE = (DOCS / "cluster.md").read_text()
 SECTIONS = {part.partition("\n")[0]: part for part in re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]}
 

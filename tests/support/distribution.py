@@ -6,6 +6,9 @@ meet at small files.
 
 One process has the tests that use the shared Spark session, because each session costs 15 CPU seconds or more. At the
 end, a second process starts a session of its own if many of these files are left. The others end.
+
+ZooKeeper and the Java process of Kafka's tools are shared by the tests of a process, too, and cost 3 CPU seconds each.
+The process that has taken a file with one of them takes the other such files, as long as there are others.
 """
 
 from __future__ import annotations
@@ -27,17 +30,22 @@ LAST = ("cli", "interop", "client", "broker")
 # The files of the first folders that take the most CPU time, longest first: at the end, when the processes meet, only
 # small files are left.
 LONG = (
-    "test_both_writers_agree", "test_two_drivers", "test_old_checkpoints", "test_ingest_each_record_once",
-    "test_history_cli", "test_partition_values", "test_ingest_kill", "test_value_decoders", "test_replay_of_ranges",
-    "test_transactional_writer", "test_spark_stream", "test_spark_commits", "test_spark_kill", "test_spark_page",
-    "test_spark_sink",
+    "test_both_writers_agree", "test_schema_evolution", "test_resets_after_failed_plans", "test_history_cli",
+    "test_times_no_column_holds", "test_damaged_notes", "test_topics_of_logs_put_back", "test_paused_drivers",
+    "test_ingest_page", "test_logs_without_batches", "test_logs_put_back", "test_ingest_each_record_once",
+    "test_replay_of_ranges", "test_old_checkpoints", "test_transactional_writer", "test_spark_stream",
+    "test_spark_commits", "test_spark_page", "test_two_drivers", "test_partition_values", "test_transform",
+    "test_joins_in_transactions", "test_spark_sink",
 )  # fmt: skip
 
 # The files of other folders that take the most time. They come last, where the other processes begin.
 LONG_ELSEWHERE = (
-    "test_zookeeper_commands", "test_offsets_page", "test_kernel_cache", "test_apis_differential", "test_idle_year",
-    "test_simulation", "test_broker_simulation", "test_cleaned_dump", "test_mixed_group", "test_groups_differential",
-    "test_transactions_differential", "test_hostile_workload", "test_wide_requests",
+    "test_zookeeper_commands", "test_offsets_page", "test_apis_differential", "test_simulation",
+    "test_broker_simulation", "test_log_cleaner", "test_pytest_fixtures", "test_transaction_schedules",
+    "test_failovers", "test_secured_nodes", "test_cleaned_dump", "test_mixed_group", "test_groups_differential",
+    "test_replication_rounds", "test_table_simulation", "test_served_clusters", "test_embedding",
+    "test_replication_simulation", "test_house_style", "test_cluster_simulation", "test_client_histories",
+    "test_cluster_page", "test_transactions_differential", "test_hostile_workload", "test_wide_requests",
 )  # fmt: skip
 
 
@@ -81,6 +89,18 @@ MOST_SESSIONS = 2
 """Two sessions keep two processors busy."""
 
 
+_SHARED = {name: re.compile(rf"\bdef \w+\([^)]*\b{name}: ") for name in ("zookeeper", "kafka_tools")}
+
+
+def shared_by(path: str) -> frozenset[str]:
+    """What a file uses that costs seconds for each process that has it."""
+    try:
+        text = Path(path).read_text()
+    except OSError:
+        return frozenset()
+    return frozenset(name for name, pattern in _SHARED.items() if pattern.search(text))
+
+
 def uses_session(path: str) -> bool:
     """Whether a file of the first folders has a test or a fixture that uses the shared session."""
     try:
@@ -102,6 +122,8 @@ class BothEnds(LoadFileScheduling):
             self._kept = {path for path in paths if uses_session(path)}
             self._numbers: dict[WorkerController, dict[str, int]] = {}
             self._with_session: set[WorkerController] = set()
+            self._shared = {path: found for path in paths if (found := shared_by(path))}
+            self._owners: dict[str, WorkerController] = {}
         super().schedule()
 
     def mark_test_complete(self, node: WorkerController, item_index: int, duration: float = 0) -> None:
@@ -125,6 +147,8 @@ class BothEnds(LoadFileScheduling):
             return
         if path in self._kept:
             self._with_session.add(node)
+        for name in self._shared.get(path, ()):
+            self._owners.setdefault(name, node)
         tests = self.workqueue.pop(path)
         self.assigned_work[node].setdefault(path, {}).update(tests)
         if node not in self._numbers:
@@ -136,8 +160,13 @@ class BothEnds(LoadFileScheduling):
         """The file that this process takes next, or None if it leaves the rest to the processes with a session."""
         if node is next(each for each in self.nodes if each is node or not each.shutting_down):
             return next(iter(self.workqueue))
-        last = next((path for path in reversed(self.workqueue) if path not in self._kept), None)
+        others = [path for path in reversed(self.workqueue) if path not in self._kept]
+        last = next((path for path in others if self._may_take(node, path)), next(iter(others), None))
         return next(reversed(self.workqueue)) if last is None and self._may_have_session(node) else last
+
+    def _may_take(self, node: WorkerController, path: str) -> bool:
+        owners = [self._owners.get(name, node) for name in self._shared.get(path, ())]
+        return all(owner is node or owner.shutting_down for owner in owners)
 
     def _may_have_session(self, node: WorkerController) -> bool:
         sessions = sum(not each.shutting_down for each in self._with_session)

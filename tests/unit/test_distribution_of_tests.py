@@ -6,7 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.distribution import LONG, LONG_ELSEWHERE, MOST_SESSIONS, WORTH_A_SESSION, BothEnds, place, uses_session
+from support.distribution import (
+    LONG,
+    LONG_ELSEWHERE,
+    MOST_SESSIONS,
+    WORTH_A_SESSION,
+    BothEnds,
+    place,
+    shared_by,
+    uses_session,
+)
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -122,6 +131,21 @@ def test_two_sessions_are_enough(pytestconfig: pytest.Config) -> None:
     run = Run(pytestconfig, SHARING + OTHERS, processes=4)
     run.finish()
     assert sum(bool(run.files(process) & set(SHARING)) for process in run.processes) == MOST_SESSIONS
+
+
+def test_one_process_has_zookeeper_as_long_as_there_are_other_files(pytestconfig: pytest.Config) -> None:
+    zookeeper = [
+        str(path.relative_to(TESTS.parent))
+        for path in sorted((TESTS / "zookeeper").glob("test_*.py"))
+        if "zookeeper" in shared_by(str(path))
+    ]
+    assert len(zookeeper) > 4
+    run = Run(pytestconfig, [f"tests/unit/test_{number}.py" for number in range(60)] + zookeeper)
+    run.finish()
+    assert [bool(run.files(process) & set(zookeeper)) for process in run.processes].count(True) == 1
+    crowded = Run(pytestconfig, zookeeper)
+    crowded.finish()
+    assert all(crowded.files(process) for process in crowded.processes), "no process waits for another one"
 
 
 def test_after_a_crash_of_the_first_process_another_one_runs_its_files(pytestconfig: pytest.Config) -> None:
