@@ -107,7 +107,8 @@ def plan_of(batch: int, size: int = 10, query: str = QUERY) -> BatchPlan:
     before = None if batch == 0 else covers_of([(TP, start - size, start)])
     begin = None if batch == 0 else ends_of({TP: start})
     covers, ends = covers_of([(TP, start, end)]), ends_of({TP: end})
-    return BatchPlan(query, batch, covers, ends, begin, before, {TP: end}, {TP: 0} if batch == 0 else {})
+    first = {TP: 0} if batch == 0 else {}
+    return BatchPlan(query, batch, covers, ends, begin=begin, covers_before=before, offsets={TP: end}, first=first)
 
 
 def add(table: IcebergTable, batch: int, size: int = 10, during: Callable[[], None] = lambda: None) -> int:

@@ -56,7 +56,8 @@ def plan(batch: int, query: str = QUERY, end: int | None = None) -> BatchPlan:
     before = None if batch == 0 else covers_of([(TP, start - 10, start)])
     begin = None if batch == 0 else ends_of({TP: start})
     covers, ends = covers_of([(TP, start, end)]), ends_of({TP: end})
-    return BatchPlan(query, batch, covers, ends, begin, before, {TP: end}, {TP: 0} if batch == 0 else {})
+    first = {TP: 0} if batch == 0 else {}
+    return BatchPlan(query, batch, covers, ends, begin=begin, covers_before=before, offsets={TP: end}, first=first)
 
 
 def delta_table(root: Path, run: str) -> DeltaTable:

@@ -189,11 +189,11 @@ def plan_of(checkpoint: Location, planned: PlannedBatch, query: str, batch_id: i
         batch_id,
         covers_of(planned.ranges),
         ends_of(planned.end.offsets),
-        None if batch_id == 0 else ends_of(known),
-        before,
-        planned.end.offsets,
-        {tp: at for tp, at in planned.end.origins.items() if tp not in known},
-        {topic: topic_of(str(topic_id)) for topic, topic_id in planned.ids.items() if topic_id is not None},
+        begin=None if batch_id == 0 else ends_of(known),
+        covers_before=before,
+        offsets=planned.end.offsets,
+        first={tp: at for tp, at in planned.end.origins.items() if tp not in known},
+        topics={topic: topic_of(str(topic_id)) for topic, topic_id in planned.ids.items() if topic_id is not None},
         unlinked=_unlinked(planned) if batch_id > 0 else {},
     )
 

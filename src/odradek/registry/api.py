@@ -183,11 +183,8 @@ class RegistryApi:
         subject = _settings_subject(request)
         match request.method, len(request.path):
             case "GET", 1 | 2:
-                found = self._store.read(
-                    lambda state: (
-                        state.config_in_scope(subject) if _flag(request, "defaultToGlobal") else state.config(subject)
-                    )
-                )
+                read = SubjectState.config_in_scope if _flag(request, "defaultToGlobal") else SubjectState.config
+                found = self._store.read(lambda state: read(state, subject))
                 if found is None:
                     raise errors.no_config(str(subject))
                 return found
@@ -202,11 +199,8 @@ class RegistryApi:
         subject = _settings_subject(request)
         match request.method, len(request.path):
             case "GET", 1 | 2:
-                found = self._store.read(
-                    lambda state: (
-                        state.mode_in_scope(subject) if _flag(request, "defaultToGlobal") else state.mode(subject)
-                    )
-                )
+                read = SubjectState.mode_in_scope if _flag(request, "defaultToGlobal") else SubjectState.mode
+                found = self._store.read(lambda state: read(state, subject))
                 if found is None:
                     raise errors.no_mode(str(subject))
                 return {"mode": found}

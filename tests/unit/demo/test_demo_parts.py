@@ -399,7 +399,7 @@ def _add_batch(lake: Lake, tables: Mapping[str, pa.Table], batch: int) -> int:
     """Adds a micro-batch of ten offsets; returns the number of its rows."""
     tp, start = TopicPartition("flights", 0), batch * 10
     covers, ends = covers_of([(tp, start, start + 10)]), ends_of({tp: start + 10})
-    plan = BatchPlan("a" * 8, batch, covers, ends, ends_of({tp: start}), None, {tp: start + 10})
+    plan = BatchPlan("a" * 8, batch, covers, ends, begin=ends_of({tp: start}), offsets={tp: start + 10})
     rows: Any = _StagedTables(tables)
     return lake._table.add(rows, plan).rows
 

@@ -67,7 +67,6 @@ class LastCleaning:
     The dirty section had the offsets from ``first_dirty_offset`` to ``end_offset`` (excluded)."""
 
     partition: TopicPartition
-    finished_ms: int
     first_dirty_offset: int
     end_offset: int
     seconds: float
@@ -276,7 +275,6 @@ class BrokerLogCleaner:
             self._cleanings += 1
             self._last = LastCleaning(
                 TopicPartition(*key),
-                self._now_ms(),
                 dirt.first_dirty_offset,
                 result.end_offset,
                 perf_counter() - began,

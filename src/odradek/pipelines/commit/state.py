@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 from odradek.core.errors import StorageError
@@ -192,6 +192,7 @@ class BatchPlan:
     batch: int
     covers: str
     ends: str
+    _: KW_ONLY
     begin: str | None = None
     covers_before: str | None = None
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)

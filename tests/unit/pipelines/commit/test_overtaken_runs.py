@@ -27,7 +27,7 @@ OTHER, RUN = RunTag(1, "1" * 8), RunTag(2, "2" * 8)
 
 def plan(batch: int, start: int, end: int) -> BatchPlan:
     begin = None if batch == 0 else ends_of({TP: start})
-    return BatchPlan("q", batch, covers_of([(TP, start, end)]), ends_of({TP: end}), begin, offsets={TP: end})
+    return BatchPlan("q", batch, covers_of([(TP, start, end)]), ends_of({TP: end}), begin=begin, offsets={TP: end})
 
 
 class Versions:
