@@ -70,6 +70,22 @@ def cluster() -> Iterator[ScriptedCluster]:
 # --- leaders and coordinators -----------------------------------------------------------------------------------
 
 
+def test_a_timeout_without_a_coordinator_names_the_answer_its_time_and_where_to_look(cluster: ScriptedCluster) -> None:
+    gone = {"node_id": -1, "host": "", "port": -1, "error_code": 15, "error_message": None}
+    for one in cluster.brokers.values():
+        one.answers[FIND_COORDINATOR] = lambda message, version: (
+            gone | {"throttle_time": 0, "coordinators": [gone | {"key": "g"}]}
+        )
+    with Admin(quick(cluster, default_api_timeout_ms=1_500)) as admin:
+        admin.topics()
+        with pytest.raises(RequestTimedOut) as caught:
+            admin.list_group_offsets("g")
+    text = str(caught.value)
+    assert re.search(r"1500 ms[:;].* for 1\.[0-5] s, brokers have answered COORDINATOR_NOT_AVAILABLE: coord", text)
+    assert "__consumer_offsets" in text
+    assert "odradek topics describe" in text
+
+
 @pytest.mark.claim(94, part=True)
 def test_leader_and_followers_are_found(cluster: ScriptedCluster) -> None:
     cluster.leader = 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -267,6 +268,32 @@ def test_a_commit_without_its_records_may_be_aborted(cluster: ScriptedCluster) -
             one.commit_transaction()
         one.abort_transaction()
     assert scripted_broker.ended == [(0, False)]
+
+
+@pytest.mark.parametrize("refused", [FIND_COORDINATOR, INIT_PRODUCER_ID])
+def test_a_timeout_without_a_coordinator_names_the_answer_its_time_and_where_to_look(
+    refused: int, cluster: ScriptedCluster
+) -> None:
+    """A refused lookup of the coordinator had no words in the error."""
+    ScriptedCoordinator(cluster, 2).codes[refused] = [ErrorCode.coordinator_not_available] * 10_000
+    if refused == FIND_COORDINATOR:
+        gone = {"node_id": -1, "host": "", "port": -1, "error_code": 15, "error_message": None}
+        cluster.brokers[1].answers[refused] = lambda message, version: (
+            gone | {"throttle_time": 0, "coordinators": [gone | {"key": "x"}]}
+        )
+    with producer(cluster, max_block_ms=300) as one, pytest.raises(RequestTimedOut) as caught:
+        one.init_transactions()
+    text = str(caught.value)
+    assert re.search(r"max_block_ms=300 \(for 0\.[123] s, brokers have answered COORDINATOR_NOT_AVAILABLE", text), text
+    assert "__transaction_state" in text
+    assert "odradek topics describe" in text
+    assert text.endswith(": call it again")
+
+
+def test_a_coordinator_that_cannot_be_reached_until_the_timeout_is_named(cluster: ScriptedCluster) -> None:
+    ScriptedCoordinator(cluster, 2).cuts[INIT_PRODUCER_ID] = 10_000
+    with producer(cluster, max_block_ms=300) as one, pytest.raises(RequestTimedOut, match=r"=300 \(.*closed"):
+        one.init_transactions()
 
 
 def test_the_error_for_offsets_refused_until_the_timeout_names_the_refusal_and_one_remedy(

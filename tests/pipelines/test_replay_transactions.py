@@ -68,7 +68,8 @@ def origins(bootstrap: str, topic: str) -> list[str]:
 
 def job(bootstrap: str, target: str, **given: Any) -> Replay:
     options = ReplayOptions(bootstrap_servers=bootstrap, to_topic=target, exactly_once=True, **given)
-    found, chosen = find_ranges(options), into(options)
+    chosen = into(options)
+    found = find_ranges(options, chosen)
     assert chosen is not None
     return replay_of(options, found, chosen)
 

@@ -3,6 +3,8 @@ time, the replay selects only what the log still has. Before, the next run left 
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -75,13 +77,14 @@ def test_records_that_no_run_has_read_are_named(
         assert len(committed_records(bootstrap, runs.given["to_topic"])) == 14 + 5 + 2
 
 
+@KINDS
 @pytest.mark.parametrize("end", ["latest", pytest.param("12", marks=pytest.mark.slow)])
 def test_a_topic_without_any_record_is_no_reason_for_silence(
-    end: str, bootstrap: str, admin: Admin, spark: Any, tmp_path: Path
+    kind: str, end: str, bootstrap: str, admin: Admin, spark: Any, tmp_path: Path
 ) -> None:
     """Neither partition has a record of the selection any more."""
     given = {} if end == "latest" else {"end": end, "allow_missing": True}
-    runs = GrowingReplay(bootstrap, admin, spark, "topic", tmp_path, **given)
+    runs = GrowingReplay(bootstrap, admin, spark, kind, tmp_path, **given)
     runs.send(10)
     runs.delete_before(20)
     runs.delete_before(4, partition=1)
@@ -89,7 +92,7 @@ def test_a_topic_without_any_record_is_no_reason_for_silence(
     if end == "latest":
         assert gone in runs.refusal()
     done = runs.run(**({} if "allow_missing" in given else {"allow_missing": True}))
-    assert done.rows == 0
+    assert done.already or done.rows == 0
     assert any(line.startswith(gone) for line in done.missing)
 
 
@@ -104,3 +107,62 @@ def test_what_a_run_has_planned_and_what_came_later_is_one_line(
     runs.delete_before(15)
     done = runs.run(again=True)
     assert (done.rows, done.missing) == (9, ())
+
+
+@KINDS
+@pytest.mark.parametrize("way", ["start", pytest.param("offsets", marks=pytest.mark.slow)])
+def test_offsets_that_were_replayed_before_they_were_deleted_are_not_missing(
+    kind: str, way: str, bootstrap: str, admin: Admin, spark: Any, tmp_path: Path
+) -> None:
+    """An offset as the start, and ranges, name what the log has no more. The next run of the same command said that
+    these records are lost, although an earlier run had replayed them."""
+    runs = GrowingReplay(bootstrap, admin, spark, kind, tmp_path, start="0")
+    if way == "offsets":
+        ranges = json.dumps({runs.topic: {"0": [0, 30], "1": [0, 4]}})
+        runs.send(20)
+        del runs.given["topics"], runs.given["start"]
+        runs.given["offsets"] = ranges
+        assert runs.run().rows == 34
+        runs.delete_before(12)
+        runs.delete_before(4, partition=1)
+        assert (runs.run().already, runs.run().missing) == (True, ())
+        return
+    runs.send(10)
+    runs.delete_before(10)
+    assert (runs.run().rows, runs.run().missing) == (10, ())
+    runs.delete_before(20)
+    runs.delete_before(4, partition=1)
+    done = runs.run()
+    assert (done.already, done.missing) == (True, ()), "nothing of the selection is left in the logs"
+    runs.send(10)
+    runs.delete_before(25)
+    line = runs.refusal()
+    assert line.startswith(f"{runs.topic}-0: offsets 20 to 24 are lost (its log starts at 25), removed by ")
+    assert f"{runs.topic}-1" not in line
+    done = runs.run(allow_missing=True)
+    assert (done.rows, done.missing) == (5, (line,))
+    if kind == "topic":
+        assert len(committed_records(bootstrap, runs.given["to_topic"])) == 14 + 10 + 5
+
+
+@KINDS
+def test_a_first_run_from_an_offset_names_what_was_deleted_before(
+    kind: str, bootstrap: str, admin: Admin, spark: Any, tmp_path: Path
+) -> None:
+    """It leaves no folder. ``again``, too, reads all of the selection."""
+    runs = GrowingReplay(bootstrap, admin, spark, kind, tmp_path, start="0")
+    runs.delete_before(3)
+    lost = f"{runs.topic}-0: offsets 0 to 2 are lost (its log starts at 3)"
+    with pytest.raises(RangeGone, match=re.escape(lost)):
+        runs.run(again=True)
+    assert runs.run().already
+    if kind == "topic":
+        target = unique("copies")
+        create_topic(bootstrap, target, 2)
+        runs.given["to_topic"] = target
+    else:
+        runs.given["output"] = tmp_path / "other"
+    assert runs.refusal().startswith(lost)
+    assert not (tmp_path / "other").exists()
+    done = runs.run(allow_missing=True)
+    assert (done.rows, len(done.missing)) == (11, 1)

@@ -17,6 +17,7 @@ from odradek.client.config import ClientConfig
 from odradek.client.errors import (
     BrokerUnreachable,
     ConnectionLost,
+    LastFailure,
     OffsetStoreUnreachable,
     RequestTimedOut,
     UnknownTopic,
@@ -162,7 +163,7 @@ class Cluster:
         if no broker was reachable. Raises the last error if no connection has opened within ``bootstrap_timeout_ms``.
         """
         backoff_ms: float = self.config.retry_backoff_ms
-        failure: OdradekError | None = None
+        last = LastFailure()
         first_contact = Deadline(min(self.config.bootstrap_timeout_ms, deadline.limit_ms))
         noted_s = 0.0
         while True:
@@ -170,12 +171,12 @@ class Cluster:
                 async with asyncio.timeout(max(deadline.left_ms, 1) / 1000):
                     return await attempt()
             except TimeoutError as error:
-                if isinstance(failure, BrokerUnreachable):
-                    raise failure from error  # this error has the reason; the last attempt had no time left to connect
-                before = f"; the attempt before it failed: {failure}" if failure is not None else ""
+                if isinstance(last.error, BrokerUnreachable):
+                    raise last.error from error  # it has the reason; the last attempt had no time left to connect
+                before = f"; the attempt before it failed: {last}" if last.error is not None else ""
                 raise RequestTimedOut(f"{what}: no answer within {deadline.limit_ms} ms{before}") from error
             except OdradekError as error:
-                failure = error
+                last.note(error)
                 if not worth_retrying(error):
                     raise
                 if not self._bootstrapped and first_contact.passed:
@@ -187,7 +188,7 @@ class Cluster:
                 if deadline.left_ms <= wait_ms:
                     if isinstance(error, BrokerUnreachable):
                         raise
-                    raise RequestTimedOut(f"{what}: not done within {deadline.limit_ms} ms: {error}") from error
+                    raise RequestTimedOut(f"{what}: not done within {deadline.limit_ms} ms: {last}") from error
                 await asyncio.sleep(wait_ms / 1000)
                 backoff_ms = min(backoff_ms * 2, self.config.retry_backoff_max_ms)
 

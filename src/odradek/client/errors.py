@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import TypeVar
 
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, OdradekError
-from odradek.core.ids import TopicPartition
+from odradek.core.ids import OFFSETS_TOPIC, TRANSACTION_TOPIC, TopicPartition
 from odradek.net.errors import (
     AuthenticationFailed,
     BrokerUnreachable,
@@ -59,6 +60,33 @@ class RequestTimedOut(OdradekError):
     @property
     def retriable(self) -> bool:
         return True
+
+
+class LastFailure:
+    """Why the last attempt of a call failed, and since when each attempt fails in this way. Its text is for the error
+    of the call; it is empty if no attempt has failed."""
+
+    def __init__(self) -> None:
+        self.error: OdradekError | None = None
+        self._text = ""
+        self._since_s = 0.0
+
+    def note(self, error: OdradekError, text: str = "") -> None:
+        """Notes a failure. ``text``: the error in words, if these are better than its own."""
+        text = text or str(error)
+        if text != self._text:
+            self._since_s = time.monotonic()
+        self.error, self._text = error, text
+
+    def __str__(self) -> str:
+        if getattr(self.error, "code", None) is not ErrorCode.coordinator_not_available:
+            return self._text
+        return (
+            f"for {time.monotonic() - self._since_s:.1f} s, brokers have answered {self._text}. {OFFSETS_TOPIC} (for "
+            f"groups) or {TRANSACTION_TOPIC} (for transactional ids) cannot be created, or a partition of it has no "
+            "leader or too few replicas in sync: look at the topic with odradek topics describe, and into the brokers' "
+            "logs for the cause"
+        )
 
 
 class OffsetStoreUnreachable(OdradekError):

@@ -87,7 +87,7 @@ def test_a_second_subscription_is_refused(tmp_path: Path) -> None:
     for name in ("subscribe", "endingOffsets", "startingTimestamp", "kafka.bootstrap.servers"):
         options = ReplayOptions("h:1", topics="a", output=tmp_path / "t", options={name: "1"})
         with pytest.raises(ConfigError, match=f"options {name}=1: an argument says"):
-            find_ranges(options)
+            find_ranges(options, None)
 
 
 def test_an_option_that_says_the_same_is_accepted() -> None:

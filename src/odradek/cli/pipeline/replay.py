@@ -34,7 +34,7 @@ def run_replay_command(request: ReplayLine) -> int:
     request = dataclasses.replace(request, options=request.source_options())
     into = destination(request, partial(flag, ReplayLine))
     with spinner("checking the cluster"):
-        ranges = find_ranges(request)
+        ranges = find_ranges(request, into)
     if request.dry_run or not request.as_json:
         _show(request, ranges)
     if request.dry_run or into is None:

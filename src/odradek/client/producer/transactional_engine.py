@@ -17,7 +17,7 @@ from odradek.batches.header import TRANSACTIONAL_BIT
 from odradek.client.arguments import as_offsets
 from odradek.client.cluster import GROUP, TRANSACTIONAL_ID, Deadline, worth_retrying
 from odradek.client.config import ClientConfig
-from odradek.client.errors import RequestTimedOut
+from odradek.client.errors import LastFailure, RequestTimedOut
 from odradek.client.producer import transaction_requests as requests
 from odradek.client.producer.accumulator import CONCURRENT_BACKOFF_MS, ProducerBatch
 from odradek.client.producer.config import ProducerConfig
@@ -68,7 +68,7 @@ class TransactionalEngine(ProducerEngine):
         self._drained = asyncio.Event()
         self._call_lock = asyncio.Lock()
         self._request_lock = asyncio.Lock()
-        self._last_refusal = ""  # the last refusal of the current request, in words
+        self._last = LastFailure()  # of the current request
 
     # --- the caller's calls -----------------------------------------------------------------------------------
 
@@ -251,23 +251,27 @@ class TransactionalEngine(ProducerEngine):
                 async with asyncio.timeout(max(deadline.left_ms, 1) / 1000):
                     return await self._send_until_answered(request)
             except TimeoutError:
-                why = f" ({self._last_refusal})" if self._last_refusal else ""
                 raise RequestTimedOut(
-                    f"{request.text}: not done within max_block_ms={deadline.limit_ms}{why}{_AGAIN}"
+                    f"{request.text}: not done within max_block_ms={deadline.limit_ms}{self._why()}{_AGAIN}"
                 ) from None
+
+    def _why(self) -> str:
+        return f" ({text})" if (text := str(self._last)) else ""
 
     async def _send_until_answered(self, request: requests.TransactionRequest) -> object:
         backoff_ms: float = self.config.retry_backoff_ms
-        self._last_refusal = ""
+        self._last = LastFailure()
         while True:
             try:
                 refused = await self._ask(request)
             except KafkaError as error:
+                self._last.note(error)
                 consequence = consequence_of(FIND_COORDINATOR, error.code)
                 if not worth_retrying(error) and consequence not in (Consequence.RETRY, Consequence.FIND_COORDINATOR):
                     raise self._fail(consequence, error.code, f"{request.text}: {error}", error) from error
                 self._forget_coordinator(request)
             except OdradekError as error:
+                self._last.note(error)
                 if not worth_retrying(error):
                     raise
                 self._forget_coordinator(request)
@@ -276,7 +280,7 @@ class TransactionalEngine(ProducerEngine):
                     return refused
                 worst = min(refused, key=lambda one: _ORDER.index(consequence_of(request.api_key, one.code)))
                 consequence = consequence_of(request.api_key, worst.code)
-                self._last_refusal = requests.reason(worst)
+                self._last.note(KafkaError(worst.code), requests.reason(worst))
                 if request.api_key == END_TXN and self.transaction.is_no_transaction(worst.code):
                     return None
                 if request.api_key == END_TXN and self.transaction.is_empty_share(worst.code):
@@ -362,7 +366,8 @@ class TransactionalEngine(ProducerEngine):
                 async with asyncio.timeout(max(deadline.left_ms, 1) / 1000):
                     await self._send_until_answered(request)
             except TimeoutError:
-                raise RequestTimedOut(f"{request.text}: not done within {deadline.limit_ms} ms") from None
+                text = f"{request.text}: not done within {deadline.limit_ms} ms{self._why()}"
+                raise RequestTimedOut(text) from None
             with self.lock:
                 self.transaction.on_added(partitions)
 

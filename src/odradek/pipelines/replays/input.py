@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from odradek.client.errors import GroupIdNotFound
 from odradek.core.counts import span
 from odradek.core.ids import EARLIEST, LATEST, NO_OFFSET, TopicPartition
 from odradek.pipelines.checkpoint import PlannedBatch
-from odradek.pipelines.ranges import merge
+from odradek.pipelines.ranges import merge, subtract
 from odradek.pipelines.replays.selection import (
     RangeGone,
     ReadByGroup,
@@ -32,7 +32,6 @@ from odradek.pipelines.values.arguments import ArgumentError
 from odradek.spark.offsets import data_loss
 from odradek.spark.offsets.lookups import Lookups
 from odradek.spark.offsets.offset_ranges import Range
-from odradek.spark.offsets.source_offset import Offsets
 from odradek.spark.options import ReadOptions, parse_options
 from odradek.text.similar_names import nearest
 
@@ -131,7 +130,8 @@ class ReplayRanges:
     """The ranges of a replay. ``gone``: a line for each missing range, if the options allow missing ranges. ``read``:
     the ranges that the group has read, by partition. ``ids``: the topic ids, if the cluster has ids. ``there``: if the
     selection begins at the log start or at a time, the part of each partition that the log has, from the log start to
-    the end of the selection; what an earlier run had not read below it was deleted since.
+    the end of the selection; what an earlier run had not read below it was deleted since. ``removed``: what the
+    selection names and the logs have no more, if earlier runs of the replay may have read it.
     """
 
     ranges: tuple[Range, ...]
@@ -139,6 +139,12 @@ class ReplayRanges:
     read: Mapping[TopicPartition, ReadByGroup] = field(default_factory=dict)
     ids: Mapping[str, UUID] = field(default_factory=dict)
     there: tuple[Range, ...] = ()
+    removed: tuple[Range, ...] = ()
+
+    @property
+    def partitions(self) -> set[TopicPartition]:
+        """The partitions of the replay, also those of which no record is left."""
+        return {piece.partition for piece in (*self.ranges, *self.there, *self.removed)}
 
     @property
     def offsets(self) -> int:
@@ -148,20 +154,24 @@ class ReplayRanges:
     @property
     def has_deleted(self) -> bool:
         """Whether a log has lost its first records, so that an earlier run may have not read some of them."""
-        return any(piece.start > 0 for piece in self.there)
+        return bool(self.removed) or any(piece.start > 0 for piece in self.there)
 
-    def deleted_since(self, read: Offsets) -> list[Range]:
-        """Returns the offsets that were deleted before the replay has read them. ``read``: up to which offset earlier
-        runs have read or planned the partitions."""
+    def deleted_since(self, read: Iterable[tuple[TopicPartition, int, int]]) -> list[Range]:
+        """Returns the offsets that were deleted before the replay has read them. ``read``: the ranges that earlier runs
+        have read or planned."""
+        done = merge(Range(*piece) for piece in read)
+        lasts = {piece.partition: piece.end for piece in done}
         ends = {tp: min(start, end) for tp, start, end in self.there}
-        return [Range(tp, at, ends[tp]) for tp, at in sorted(read.items()) if at < ends.get(tp, 0)]
+        came = [Range(tp, at, ends[tp]) for tp, at in lasts.items() if at < ends.get(tp, 0)]
+        return merge([*came, *subtract(self.removed, done)])
 
     def digest(self, salt: str = "") -> str:
         """Returns an id of the ranges and topic ids. A topic created again has another id, so the digest differs.
         Without topic ids, the digest is ``digest_of_names``."""
         if not self.ids:
             return self.digest_of_names(salt)
-        return self.digest_of_names(json.dumps({name: str(found) for name, found in sorted(self.ids.items())}) + salt)
+        names = sorted({piece.partition.topic for piece in self.ranges} & self.ids.keys())
+        return self.digest_of_names(json.dumps({name: str(self.ids[name]) for name in names}) + salt)
 
     def digest_of_names(self, salt: str = "") -> str:
         """Returns the id by which earlier versions identified a replay."""
@@ -191,9 +201,17 @@ class Replayed:
     missing: tuple[str, ...] = ()
 
 
-def find(config: ClientConfig, chosen: Selection, isolation_level: str = "read_uncommitted") -> ReplayRanges:
-    """Looks up the ranges. With read_committed, they end before the first record of an open transaction. Raises
-    ConfigError, UnknownTopic, RangeGone, BrokerUnreachable."""
+def find(
+    config: ClientConfig,
+    chosen: Selection,
+    isolation_level: str = "read_uncommitted",
+    *,
+    is_continued: bool = False,
+) -> ReplayRanges:
+    """Looks up the ranges. With read_committed, they end before the first record of an open transaction.
+    ``is_continued``: whether earlier runs may have read what the logs have no more: then it is no error here.
+
+    Raises ConfigError, UnknownTopic, RangeGone, BrokerUnreachable."""
     chosen.check()
     with Admin(with_short_timeouts(config)) as admin:
         # The ids are looked up before the offsets: if a topic is created again after this, reading its ranges fails.
@@ -209,13 +227,14 @@ def find(config: ClientConfig, chosen: Selection, isolation_level: str = "read_u
             check_topics(admin, sorted({piece.partition.topic for piece in wanted}))
         else:
             wanted, there = _between_targets(admin, chosen, isolation_level)
-        held, gone = available(admin, config, wanted, isolation_level)
+        removed = _removed(admin, wanted) if is_continued else []
+        held, gone = available(admin, config, subtract(wanted, removed), isolation_level)
     missing += gone
     if missing and not chosen.allow_missing:
         raise RangeGone("; ".join(missing))
-    names = {piece.partition.topic for piece in held}
+    names = {piece.partition.topic for piece in (*held, *there, *removed)}
     known = {name: ids[name] for name in sorted(names & ids.keys())}
-    return ReplayRanges(tuple(held), tuple(missing), read, known, there)
+    return ReplayRanges(tuple(held), tuple(missing), read, known, there, tuple(removed))
 
 
 def _read_by(
@@ -343,6 +362,13 @@ def available(
         if causes is not None:
             causes.close()
     return merge(held), gone
+
+
+def _removed(admin: Admin, wanted: Sequence[Range]) -> list[Range]:
+    """Returns the parts of the ranges below the starts of their logs."""
+    there = {tp for name in {piece.partition.topic for piece in wanted} for tp in _partitions(admin, name)}
+    starts = admin.list_offsets(dict.fromkeys({piece.partition for piece in wanted} & there, EARLIEST))
+    return merge(Range(tp, low, min(high, starts[tp].offset)) for tp, low, high in wanted if tp in starts)
 
 
 def _partitions(admin: Admin, topic: str) -> Sequence[TopicPartition]:

@@ -13,6 +13,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.core.counts import span
@@ -35,6 +36,7 @@ from odradek.pipelines.values.arguments import about
 from odradek.spark.offsets.offset_ranges import Range
 from odradek.spark.options import ReadOptions, parse_options, parse_size
 from odradek.spark.progress import progress_options
+from odradek.text.table_paths import is_uri, local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,8 +61,8 @@ def run_replay(
     once, also ReplayRefused, ReplayFenced.
     """
     count = _Count(advance)
-    is_once = isinstance(job.into, ReplayTopic) and job.into.exactly_once
-    if not job.found.ranges and not (is_once and job.found.has_deleted):
+    is_continued = _may_continue(job.into) and (isinstance(job.into, ReplayTopic) or not job.again)
+    if not job.found.ranges and not (is_continued and job.found.has_deleted):
         return Replayed(0, 0, 0, already=False, seconds=0.0, missing=job.found.gone)
     if isinstance(job.into, ReplayTopic) and job.into.exactly_once:
         done = into_topic_once(job, job.into, get_spark, count)
@@ -103,8 +105,9 @@ def _into_table(
         left, missing = _left(job, table, query)
         earlier = job.found.offsets - left.offsets
         if not left.ranges:
-            held, seconds = table.find_added(_plan(job, query)), time.monotonic() - started
-            assert held is not None
+            held, seconds = table.find_added(_looked_up(job, query)), time.monotonic() - started
+            if held is None:  # the logs have nothing of the selection, and no run has read any of it
+                return Replayed(job.found.offsets, 0, 0, False, seconds, missing=missing)
             return Replayed(job.found.offsets, held.rows, held.bad, True, seconds, missing=missing)
         rest = dataclasses.replace(job, found=left)
         spark = started_spark()
@@ -141,7 +144,7 @@ def _left(job: Replay, table: Table, query: str) -> tuple[ReplayRanges, tuple[st
     """Returns the ranges that earlier runs of the replay have not added, and a line for each range that was deleted
     since. Logs a warning if replays with other options have added some of them. Raises DataLoss, RangeGone, and the
     errors of lookups and of the table."""
-    plan = _plan(job, query)
+    plan = _looked_up(job, query)
     own, every = table.find_replayed(plan)
     done = [] if own is None else own.done_in(plan.topics)
     check_replayed_logs(job, table, query, done)
@@ -167,6 +170,11 @@ def _plan(job: Replay, query: str) -> BatchPlan:
     topics = {name: topic_of(str(found)) for name, found in job.found.ids.items()}
     offsets = dict.fromkeys((tp for tp, _, _ in pieces), 0)
     return BatchPlan(query, 0, covers_of(pieces), ends_of({}), offsets=offsets, topics=topics, ranges=pieces)
+
+
+def _looked_up(job: Replay, query: str) -> BatchPlan:
+    """Returns the micro-batch of a replay with all of its partitions: also those of which the logs have nothing now."""
+    return dataclasses.replace(_plan(job, query), offsets=dict.fromkeys(job.found.partitions, 0))
 
 
 def _into_topic(
@@ -203,7 +211,7 @@ def replay(options: ReplayOptions) -> ReplayRanges | Replayed:
     ``exactly_once`` also ReplayRefused, ReplayFenced.
     """
     into = destination(options)
-    found = find_ranges(options)
+    found = find_ranges(options, into)
     if options.dry_run or into is None:
         return found
     writer = into.writer if isinstance(into, Target) else ""
@@ -214,13 +222,13 @@ def replay(options: ReplayOptions) -> ReplayRanges | Replayed:
 
 def replay_of(options: ReplayOptions, found: ReplayRanges, into: Target | ReplayTopic) -> Replay:
     """Returns the replay to run. Raises ConfigError if a topic to send to is read, too, and UnknownTopic."""
-    if isinstance(into, ReplayTopic) and into.name in {piece.partition.topic for piece in found.ranges}:
+    if isinstance(into, ReplayTopic) and into.name in {tp.topic for tp in found.partitions}:
         raise ConfigError(
             f"topic {into.name} is read and written: a further run would read the copies of this one. Send to another "
             "topic"
         )
     if isinstance(into, Target) and into.letters_to is not None:
-        is_read = into.letters_to in {one.partition.topic for one in found.ranges}
+        is_read = into.letters_to in {tp.topic for tp in found.partitions}
         check_letters(into.letters_to, _parsed(options).client, is_read=is_read)
     return Replay(options.bootstrap_servers, found, into, read_options(options), options.again, _selection(options))
 
@@ -283,10 +291,18 @@ def _parsed(options: ReplayOptions) -> ReadOptions:
     return parse_options(given, streaming=False)
 
 
-def find_ranges(options: ReplayOptions) -> ReplayRanges:
+def find_ranges(options: ReplayOptions, into: Target | ReplayTopic | None) -> ReplayRanges:
     """Returns the ranges that the options select. Raises the errors of ``find``."""
     parsed = _parsed(options)
-    return find(parsed.client, _selection(options), parsed.isolation_level)
+    is_continued = _may_continue(into) and not (options.again or options.dry_run)
+    return find(parsed.client, _selection(options), parsed.isolation_level, is_continued=is_continued)
+
+
+def _may_continue(into: Target | ReplayTopic | None) -> bool:
+    """Returns whether earlier runs may have noted here what they have replayed."""
+    if isinstance(into, Target):
+        return is_uri(into.output) or Path(local_path(into.output)).exists()
+    return into is not None and into.exactly_once
 
 
 def _selection(options: ReplayOptions) -> Selection:

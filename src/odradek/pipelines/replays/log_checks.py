@@ -64,7 +64,7 @@ def check_replayed_logs(job: Replay, table: Table, query: str, done: Iterable[Pi
 def check_deleted(job: Replay, done: Iterable[Piece]) -> tuple[str, ...]:
     """Returns a line for each range that was deleted since the last run of a replay, which had not read it. ``done``:
     as for ``check_replayed_logs``. Raises RangeGone unless missing ranges are allowed, and the errors of lookups."""
-    deleted = job.found.deleted_since(_read_ends(job, done))
+    deleted = job.found.deleted_since(done)
     if not deleted:
         return ()
     options = _options(job, {piece.partition: piece.end for piece in deleted})
@@ -98,9 +98,8 @@ def check_sent_logs(
 def _read_ends(job: Replay, done: Iterable[Piece | Range]) -> dict[TopicPartition, int]:
     """Returns up to which offset earlier runs have read the partitions of the replay."""
     read: dict[TopicPartition, int] = {}
-    wanted = {piece.partition for piece in (*job.found.ranges, *job.found.there)}
     for tp, _, end in done:
-        if tp in wanted:
+        if tp in job.found.partitions:
             read[tp] = max(end, read.get(tp, 0))
     return read
 

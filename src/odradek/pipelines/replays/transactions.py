@@ -130,7 +130,7 @@ def _start_run(job: Replay, into: ReplayTopic) -> Iterator[_ReplayRun]:
     given = {"kafka.bootstrap.servers": job.bootstrap, **job.options}
     reading = parse_options({"subscribe": into.name, **given}, streaming=False)
     writing = parse_write_options(into.options(given))
-    highest = max((piece.partition.partition for piece in (*job.found.ranges, *job.found.there)), default=0)
+    highest = max((tp.partition for tp in job.found.partitions), default=0)
     target = find_target(into, reading.client, highest)
     name = _name(job, into, target)
     own = {item.name: getattr(writing.producer, item.name) for item in dataclasses.fields(writing.producer)}
@@ -264,7 +264,7 @@ def _readable(run: _ReplayRun, progress: ReplayProgress, former: Iterable[Range]
     If this run's selection no longer has some ranges that an earlier run planned, the logs are checked for those ranges
     again. So they are for records that came after the last run and were deleted before this one. Raises RangeGone."""
     left = progress.left
-    deleted = run.job.found.deleted_since({piece.partition: piece.end for piece in former})
+    deleted = run.job.found.deleted_since(former)
     only_planned = merge([*subtract(left, run.job.found.ranges), *deleted])
     if not only_planned:
         return left, []
