@@ -229,20 +229,20 @@ def test_a_table_is_continued_with_either_writer(
 
 
 def test_a_hundred_small_partitions_make_one_file_and_micro_batches_are_limited(
-    spark: Any, admin: Admin, bootstrap: str, group: str, tmp_path: Path
+    engine: Any, admin: Admin, bootstrap: str, group: str, tmp_path: Path
 ) -> None:
     small, large = unique("small"), unique("large")
     create_topic(bootstrap, small, 100)
     for partition in range(100):
         publish(bootstrap, small, [b"x"] * 10, partition=partition)
-    done = ingest(bootstrap, topics=small, group=group, output=tmp_path / "small", spark=spark)
+    done = ingest(bootstrap, topics=small, group=group, output=tmp_path / "small", spark=engine)
     assert (done.rows, done.batches) == (1000, 1)
     assert len(list((tmp_path / "small").glob("*.parquet"))) == 1
 
     create_topic(bootstrap, large, 1)
     for _ in range(8):  # 4 MB that no codec compresses
         publish(bootstrap, large, [os.urandom(1000) for _ in range(500)], partition=0)
-    given: dict[str, Any] = {"topics": large, "spark": spark}
+    given: dict[str, Any] = {"topics": large, "spark": engine}
     whole = ingest(bootstrap, group=unique("g"), output=tmp_path / "whole", task_size="500k", **given)
     assert whole.batches == 1
     assert 8 <= len(list((tmp_path / "whole").glob("*.parquet"))) <= 10
@@ -255,7 +255,7 @@ def test_a_hundred_small_partitions_make_one_file_and_micro_batches_are_limited(
 
 @pytest.mark.parametrize("table_format", ["parquet", pytest.param("delta", marks=pytest.mark.slow)])
 def test_each_micro_batch_becomes_one_file_if_requested(
-    table_format: str, spark: Any, admin: Admin, bootstrap: str, group: str, tmp_path: Path
+    table_format: str, engine: Any, admin: Admin, bootstrap: str, group: str, tmp_path: Path
 ) -> None:
     """--files-per-batch takes precedence over --task-size, for many partitions, too. Each folder has its own files."""
     topic = unique("few")
@@ -265,11 +265,11 @@ def test_each_micro_batch_becomes_one_file_if_requested(
     given: dict[str, Any] = {"topics": topic, "task_size": "100k", "files_per_batch": 1, "table_format": table_format}
     given["options"] = {"maxOffsetsPerTrigger": "800"}
     read = parquet if table_format == "parquet" else delta
-    done = ingest(bootstrap, **given, group=group, output=tmp_path / "t", spark=spark)
+    done = ingest(bootstrap, **given, group=group, output=tmp_path / "t", spark=engine)
     assert (done.rows, done.batches, done.files) == (2400, 3, 3)
     assert record_ids(read(tmp_path / "t")) == expected(admin, topic)
     folders = ingest(
-        bootstrap, **given, group=unique("g"), output=tmp_path / "p", partition_by=["partition"], spark=spark
+        bootstrap, **given, group=unique("g"), output=tmp_path / "p", partition_by=["partition"], spark=engine
     )
     assert (folders.rows, folders.batches, folders.files) == (2400, 3, 24)
     assert record_ids(read(tmp_path / "p")) == expected(admin, topic)

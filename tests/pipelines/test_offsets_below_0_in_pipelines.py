@@ -28,12 +28,12 @@ def filled(bootstrap: str) -> str:
 
 @pytest.mark.parametrize("offset", BELOW)
 def test_a_first_run_reads_the_partition_from_its_start(
-    offset: int, spark: Any, bootstrap: str, admin: Admin, filled: str, tmp_path: Path
+    offset: int, engine: Any, bootstrap: str, admin: Admin, filled: str, tmp_path: Path
 ) -> None:
     """As for a partition without a commit. The other partition goes on from the group's commit."""
     group = unique("g")
     commit_raw(bootstrap, group, filled, {0: (offset, -1, ""), 1: (READ, -1, "")})
-    done = ingest(bootstrap, group=group, topics=filled, output=tmp_path / "t", spark=spark)
+    done = ingest(bootstrap, group=group, topics=filled, output=tmp_path / "t", spark=engine)
     found = sorted((row["partition"], row["offset"]) for row in parquet(tmp_path / "t").to_pylist())
     wanted = [(0, number) for number in range(RECORDS)] + [(1, number) for number in range(READ, RECORDS)]
     assert (done.rows, found) == (len(wanted), wanted)
@@ -42,11 +42,11 @@ def test_a_first_run_reads_the_partition_from_its_start(
 
 @pytest.mark.parametrize("offset", BELOW)
 def test_a_commit_below_0_between_two_runs_is_no_reset(
-    offset: int, spark: Any, bootstrap: str, admin: Admin, filled: str, tmp_path: Path
+    offset: int, engine: Any, bootstrap: str, admin: Admin, filled: str, tmp_path: Path
 ) -> None:
     """The checkpoint goes on; nothing is read again, nothing is called lost, and the group's commit is right again."""
     group = unique("g")
-    given: dict[str, Any] = {"topics": filled, "spark": spark, "output": tmp_path / "t"}
+    given: dict[str, Any] = {"topics": filled, "spark": engine, "output": tmp_path / "t"}
     assert ingest(bootstrap, group=group, **given).rows == 2 * RECORDS
     commit_raw(bootstrap, group, filled, {0: (offset, -1, "")})
     publish(bootstrap, filled, numbers(1), partition=0)
