@@ -78,9 +78,7 @@ class BrokerConfigTable:
     controller_listener_names = LIST(None, "Listeners of the controller, e.g. CONTROLLER.")
     inter_broker_listener_name = STRING(None, "Listener by which other brokers connect.")
     security_inter_broker_protocol = STRING(
-        "PLAINTEXT",
-        "Name and protocol of the listener by which other brokers connect, in place of inter.broker.listener.name.",
-        "in PLAINTEXT,SSL,SASL_PLAINTEXT,SASL_SSL",
+        "PLAINTEXT", "Name and protocol of the brokers' listener.", "in PLAINTEXT,SSL,SASL_PLAINTEXT,SASL_SSL"
     )
     sasl_mechanism_controller_protocol = STRING("GSSAPI", "Mechanism of the broker's own login at a controller.")
     sasl_mechanism_inter_broker_protocol = STRING("GSSAPI", "Mechanism of the broker's own login at other brokers.")
@@ -88,16 +86,12 @@ class BrokerConfigTable:
     broker_session_timeout_ms = INT("9000", "Time in ms without a heartbeat after which a broker is fenced.")
     initial_broker_registration_timeout_ms = INT("60000", "Time in ms in which a broker has to register; then it ends.")
     metadata_max_idle_interval_ms = INT(
-        "500",
-        "Time in ms without a change after which an empty record shows brokers that they have all; 0: never.",
-        "0..",
+        "500", "Time in ms after which an empty record shows brokers that they have all; 0: never.", "0.."
     )
     auto_leader_rebalance_enable = BOOLEAN("true", "Whether a controller elects first replicas again that may lead.")
     leader_imbalance_check_interval_seconds = LONG("300", "Interval in s of these elections.", "1..")
     unclean_leader_election_enable = BOOLEAN("false", "Whether a replica that may lack records leads if no other can.")
-    unclean_leader_election_interval_ms = LONG(
-        "300000", "Interval in ms of unclean elections that a topic allows.", "1.."
-    )
+    unclean_leader_election_interval_ms = LONG("300000", "Interval in ms of unclean elections.", "1..")
     min_insync_replicas = INT("1", "Fewest in-sync replicas for writes with acks=all, at most all replicas.", "1..")
     listeners = LIST("PLAINTEXT://:9092", "Listening addresses, as NAME://host:port, in place of --listen.")
     advertised_listeners = LIST(None, "Addresses that clients of each listener get, as NAME://host:port.")
@@ -122,9 +116,7 @@ class BrokerConfigTable:
     sasl_oauthbearer_jwks_endpoint_url = STRING(None, "File or address of the keys of tokens: file:///PATH, https://….")
     sasl_oauthbearer_scope_claim_name = STRING("scope", "Claim of a token with its scopes.")
     sasl_oauthbearer_sub_claim_name = STRING("sub", "Claim of a token with the name of the user.")
-    sasl_server_callback_handler_class = CLASS(
-        None, "Kafka's class that checks tokens; with the prefixes of a listener and of oauthbearer."
-    )
+    sasl_server_callback_handler_class = CLASS(None, "Kafka's class that checks tokens, with two prefixes.")
     sasl_server_max_receive_size = INT("524288", "Longest request in bytes before the end of a login.", "1..")
     ssl_allow_dn_changes = BOOLEAN("false", "Whether a new certificate of a listener may have another subject.")
     ssl_allow_san_changes = BOOLEAN("false", "Whether a new certificate may lack alternative names of the former one.")
@@ -203,9 +195,7 @@ class BrokerConfigTable:
     request_timeout_ms = INT("30000", "Time in ms in which another broker has to answer about a transaction.")
     socket_connection_setup_timeout_ms = LONG("10000", "Time in ms after which an attempt to connect to a node ends.")
     replica_high_watermark_checkpoint_interval_ms = LONG("5000", "Interval at which high watermarks are stored.")
-    metadata_log_max_record_bytes_between_snapshots = LONG(
-        "20971520", "Bytes between snapshots of the catalogue.", "1.."
-    )
+    metadata_log_max_record_bytes_between_snapshots = LONG("20971520", "Bytes between two snapshots.", "1..")
     metadata_log_max_snapshot_interval_ms = LONG("3600000", "Most time before a snapshot of changes; 0: never.", "0..")
     metadata_log_segment_bytes = INT("1073741824", "Size at which the metadata log begins a new segment.", "8388608..")
     metadata_log_segment_ms = LONG("604800000", "Age at which the metadata log begins a new segment.", "1..")
