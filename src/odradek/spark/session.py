@@ -354,7 +354,7 @@ def _start_gateway(
 
     log = Path(settings[LOG_FILE])
     with log.open("ab") as output, _environment(**locale_of_java(os.environ)):
-        streams: dict[str, Any] = {"stdout": printed.write, "stderr": output}
+        streams: dict[str, object] = {"stdout": printed.write, "stderr": output}
         arguments = properties.submit_arguments(settings, scratch)
         try:
             if VECTOR_MODULE in java.modules:

@@ -153,7 +153,10 @@ def odradek_topics(odradek_broker: Broker, request: pytest.FixtureRequest) -> It
     named: list[str] = []
 
     def create(
-        partitions: int | None = None, config: dict[str, Any] | None = None, records: Any = (), name: str | None = None
+        partitions: int | None = None,
+        config: dict[str, object] | None = None,
+        records: Any = (),
+        name: str | None = None,
     ) -> str:
         if name is None:
             name = f"{plain}-{uuid.uuid4().hex[:8]}"

@@ -33,7 +33,7 @@ def parse_json(text: str | bytes, *, distinct: bool = False) -> Any:
     return json.loads(text, object_pairs_hook=_distinct if distinct else None)
 
 
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, object]:
     members = dict(pairs)
     if len(members) != len(pairs):
         names = [name for name, _ in pairs]

@@ -97,7 +97,7 @@ class RowColumns:
         return self.types if held is None else merged(held, self.types)
 
 
-def columns_of(schema: Mapping[str, Any]) -> dict[str, Any]:
+def columns_of(schema: Mapping[str, Any]) -> dict[str, object]:
     """Returns the columns of a schema in Spark's JSON."""
     return {str(field["name"]): _plain(field["type"]) for field in schema["fields"]}
 
@@ -116,7 +116,7 @@ def _plain(kind: object) -> Any:
     return dict(kind)
 
 
-def struct_of(fields: Columns) -> dict[str, Any]:
+def struct_of(fields: Columns) -> dict[str, object]:
     """Returns the type of a struct with these fields."""
     return {"type": "struct", "fields": [{"name": name, "type": kind} for name, kind in fields.items()]}
 
@@ -154,7 +154,7 @@ def _is_equal(one: object, other: object) -> bool:
     return fields.keys() == others.keys() and all(_is_equal(kind, others[name]) for name, kind in fields.items())
 
 
-def merged(held: Columns, wanted: Columns) -> dict[str, Any]:
+def merged(held: Columns, wanted: Columns) -> dict[str, object]:
     """Returns the columns after allowed changes: the wider type of each, and new ones behind the others."""
     found = {name: _merged_type(kind, wanted[name]) if name in wanted else kind for name, kind in held.items()}
     return found | {name: kind for name, kind in wanted.items() if name not in held}

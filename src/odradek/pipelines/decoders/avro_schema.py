@@ -39,7 +39,7 @@ class _Unusual(Exception):
     """The kernel cannot read values of this schema, for example of a union other than null and one type."""
 
 
-def _add(plan: KernelSchema, schema: Any, kind: pa.DataType, named: dict[str, Any], domain: int) -> int:
+def _add(plan: KernelSchema, schema: Any, kind: pa.DataType, named: dict[str, object], domain: int) -> int:
     nullable = avro_columns.NOT_NULL
     if isinstance(schema, list):
         if len(schema) != 2 or schema.count("null") != 1:

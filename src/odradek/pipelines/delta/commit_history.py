@@ -21,7 +21,7 @@ _UNREAD = re.compile("%(3F|23)")
 _COMMIT = re.compile(r"\d{20}\.json")
 
 
-def actions_at(commits: Location, version: int) -> list[dict[str, Any]] | None:
+def actions_at(commits: Location, version: int) -> list[dict[str, object]] | None:
     """Returns the actions of a commit; None if its file is missing. ``commits``: the folder of the log."""
     return _actions_of(commits.read_text(f"{version:020}.json"))
 
@@ -45,7 +45,7 @@ class _ReadLog:
         self._log = log
         self._commits = commits
 
-    def history(self) -> list[dict[str, Any]]:
+    def history(self) -> list[dict[str, object]]:
         names = sorted((name for name in self._commits.children() if _COMMIT.fullmatch(name)), reverse=True)
         infos = [info for name in names if (info := info_of(_actions_of(self._commits.read_text(name)) or []))]
         return [info | {"version": self._log.version() - place} for place, info in enumerate(infos)]
@@ -54,5 +54,5 @@ class _ReadLog:
         return getattr(self._log, name)
 
 
-def _actions_of(text: str | None) -> list[dict[str, Any]] | None:
+def _actions_of(text: str | None) -> list[dict[str, object]] | None:
     return None if text is None else [parse_json(line) for line in text.splitlines() if line.strip()]

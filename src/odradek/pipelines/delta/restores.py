@@ -38,7 +38,7 @@ class _PastLog:
         self._log = log
         self._later = later
 
-    def history(self) -> list[dict[str, Any]]:
+    def history(self) -> list[dict[str, object]]:
         return [commit | {"version": commit["version"] + self._later} for commit in self._log.history()[self._later :]]
 
     def __getattr__(self, name: str) -> object:
@@ -70,7 +70,7 @@ class DeltaRestores:
     def _found(self, log: Log) -> StateLog:
         if log.transaction_version(RUN) is None:  # nothing of ours, or notes of an earlier version
             return StateLog(log)
-        actions: dict[int, list[dict[str, Any]] | None] = {}
+        actions: dict[int, list[dict[str, object]] | None] = {}
 
         def read(version: int) -> VersionCommit | None:
             if version not in actions:

@@ -32,12 +32,12 @@ NAMES = "odradek.columns"
 _ZONELESS, _FEATURE = "timestamp_ntz", "timestampNtz"
 
 
-def columns_in(log: Log) -> dict[str, Any]:
+def columns_in(log: Log) -> dict[str, object]:
     """Returns the columns of a table."""
     return columns_of(parse_json(log.schema().to_json()))
 
 
-def own_columns(log: Log) -> dict[str, Any] | None:
+def own_columns(log: Log) -> dict[str, object] | None:
     """Returns those of the columns that our rows have; None if the table does not say which."""
     names = log.metadata().configuration.get(NAMES)
     if names is None:
@@ -51,7 +51,7 @@ def noted_names(columns: Columns) -> dict[str, str]:
     return {NAMES: json.dumps(sorted(columns))}
 
 
-def schema_after(log: Log, rows: Schema) -> dict[str, Any] | None:
+def schema_after(log: Log, rows: Schema) -> dict[str, object] | None:
     """Returns the schema of the table after it got these rows, in Spark's JSON; None if it stays. Raises ConfigError
     for a change that the log would have to demand of its readers."""
     held, wanted = parse_json(log.schema().to_json()), parse_json(rows.to_json())
@@ -68,7 +68,7 @@ def schema_after(log: Log, rows: Schema) -> dict[str, Any] | None:
     return _merged(held, wanted)
 
 
-def _merged(held: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+def _merged(held: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, object]:
     """Returns a struct with the fields of both. A field of the table keeps what else the log says of it."""
     by_name = {field["name"]: field for field in wanted["fields"]}
     fields = [

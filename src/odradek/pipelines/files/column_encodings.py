@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,7 +25,7 @@ _MUCH_SMALLER = 0.6
 _FEW_ROWS = 100
 
 
-def settings_for(rows: pa.Table) -> dict[str, Any]:
+def settings_for(rows: pa.Table) -> dict[str, object]:
     """Returns the arguments of ``pq.ParquetWriter`` for a file that begins with these rows."""
     sample = rows.slice(0, SAMPLE_ROWS)
     dictionaries: list[str] = []

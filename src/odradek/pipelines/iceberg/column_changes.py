@@ -16,7 +16,7 @@ _NAMES = {"int": "integer", "timestamp": "timestamp_ntz", "timestamptz": "timest
 """Spark's names of types that have other ones in Iceberg."""
 
 
-def plain_columns(schema: Schema) -> dict[str, Any]:
+def plain_columns(schema: Schema) -> dict[str, object]:
     """Returns the columns of a schema, in the form of ``commit/columns``."""
     return {field.name: _plain(field.field_type) for field in schema.fields}
 

@@ -107,7 +107,7 @@ def parts_of(rows: pa.RecordBatch, transforms: Sequence[PartitionTransform]) -> 
     if not rows.num_rows:
         return
     codes = np.zeros(rows.num_rows, np.int64)
-    levels: list[list[Any]] = []
+    levels: list[list[object]] = []
     for one in transforms:
         encoded = values_of(rows.column(one.column), one).dictionary_encode("encode")
         levels.append(encoded.dictionary.to_pylist())
@@ -121,7 +121,7 @@ def parts_of(rows: pa.RecordBatch, transforms: Sequence[PartitionTransform]) -> 
 
 
 def _values_at(code: int, levels: Sequence[Sequence[object]]) -> tuple[object, ...]:
-    found: list[Any] = []
+    found: list[object] = []
     for values in reversed(levels):
         code, number = divmod(code, len(values))
         found.append(values[number])

@@ -24,7 +24,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.core.errors import StorageError
 from odradek.core.ids import TopicPartition
@@ -241,7 +241,7 @@ class ParquetTable(TableSink):
         staged = self._rows.write(self._staging.root.child(folder), prefix, FolderLayout(self._partition_by))
         return NewFiles((folder, staged), Added.of(staged), dict(self._rows.tails))
 
-    def _described(self, change: TableChange) -> dict[str, Any]:
+    def _described(self, change: TableChange) -> dict[str, object]:
         """Returns where the files of a change are, and their names in the table."""
         if change.files is None or change.plan is None:
             return {}

@@ -227,7 +227,7 @@ def _without_times(schema: object) -> object:
     }
 
 
-def _arrow_type(schema: Any, named: dict[str, Any], within: tuple[str, ...]) -> pa.DataType:
+def _arrow_type(schema: Any, named: dict[str, object], within: tuple[str, ...]) -> pa.DataType:
     """Returns the Arrow type for values of a schema, with times in the schema's unit. Raises ConfigError."""
     if isinstance(schema, list):
         kinds = [kind for kind in schema if kind != "null"]

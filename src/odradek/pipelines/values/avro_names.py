@@ -78,7 +78,7 @@ def _plain(symbol: object, texts: dict[str, str]) -> object:
     return texts.setdefault(symbol, f"odradek_replaces_symbol_{len(texts)}")
 
 
-def _own_problem(part: dict[str, Any]) -> str | None:
+def _own_problem(part: dict[str, object]) -> str | None:
     if part["name"] in _PRIMITIVES:
         return f"the {part['type']} has the name of Avro's own type {part['name']}: rename it"
     return None

@@ -7,7 +7,6 @@ types that Spark has.
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pyarrow as pa
 
@@ -35,7 +34,7 @@ _LEAF = re.compile(
 )
 
 
-def column_types(values: Values) -> dict[str, Any] | None:
+def column_types(values: Values) -> dict[str, object] | None:
     """Returns the types of the columns of a table with these values; None if only Spark knows them. Raises
     ConfigError for a schema that is wrong."""
     read = _type_of_value(values)
@@ -64,7 +63,7 @@ def _type_of_value(values: Values) -> object:
     return None if fields is None else _struct(fields)
 
 
-def _struct(fields: dict[str, Any]) -> dict[str, Any]:
+def _struct(fields: dict[str, object]) -> dict[str, object]:
     return {"type": "struct", "fields": [{"name": name, "type": kind} for name, kind in fields.items()]}
 
 

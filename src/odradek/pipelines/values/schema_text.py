@@ -44,7 +44,7 @@ def field_names(schema: str) -> list[str] | None:
     return None if found is None else [name for name, _ in found]
 
 
-def field_types(schema: str) -> dict[str, Any] | None:
+def field_types(schema: str) -> dict[str, object] | None:
     """Returns the types of the top fields, as in Spark's JSON; None if only Spark can judge the text. Raises
     ConfigError for a text that is certainly wrong."""
     found = _fields(schema)
@@ -169,7 +169,7 @@ class _Ddl:
 
     def _nested(self, kind: str) -> object:
         self._sign("<")
-        found: dict[str, Any] = {"type": kind}
+        found: dict[str, object] = {"type": kind}
         for number, part in enumerate(_ARGUMENTS[kind]):
             if number:
                 self._sign(",")

@@ -65,7 +65,7 @@ class _AvroParser:
         found.props = _props_of(kind, given)
         return found
 
-    def _part(self, given: dict[str, Any], key: str, space: str) -> AvroType:
+    def _part(self, given: dict[str, object], key: str, space: str) -> AvroType:
         if key not in given:
             raise InvalidSchema(f"No {key} type: {json_text.compact(given)}")
         return self.read(given[key], space)
@@ -80,7 +80,7 @@ class _AvroParser:
             return found
         return self._awaited.setdefault(full, AvroType("", full))  # a later part may define it
 
-    def _union(self, given: list[Any], space: str) -> AvroType:
+    def _union(self, given: list[object], space: str) -> AvroType:
         branches = tuple(self.read(one, space) for one in given)
         seen: set[str] = set()
         for branch in branches:
@@ -137,7 +137,7 @@ class _AvroParser:
             raise InvalidSchema(f"The Enum Default: {default} is not in the enum symbol set: {symbols}")
         found.symbols, found.enum_default = tuple(symbols), default
 
-    def _add_fields(self, found: AvroType, given: dict[str, Any], space: str) -> None:
+    def _add_fields(self, found: AvroType, given: dict[str, object], space: str) -> None:
         rows = given.get("fields")
         if not isinstance(rows, list):
             raise InvalidSchema(f"Record has no fields: {json_text.compact(given)}")
@@ -172,7 +172,7 @@ class _AvroParser:
         )
 
 
-def _full_name(given: dict[str, Any], space: str) -> tuple[str, str]:
+def _full_name(given: dict[str, object], space: str) -> tuple[str, str]:
     """Returns the full name of a named type and its namespace."""
     name = given.get("name")
     if not isinstance(name, str):
@@ -190,7 +190,7 @@ def _full_name(given: dict[str, Any], space: str) -> tuple[str, str]:
     return (f"{own}.{name}" if own else name), own
 
 
-def _props_of(kind: str, given: dict[str, Any]) -> dict[str, Any]:
+def _props_of(kind: str, given: dict[str, object]) -> dict[str, object]:
     reserved = _RESERVED | {"default"} if kind == "enum" else _RESERVED
     return {name: value for name, value in given.items() if name not in reserved}
 
@@ -206,12 +206,12 @@ def _check_name(name: str) -> None:
         raise InvalidSchema(f"Illegal character in: {name}")
 
 
-def _text_of(given: dict[str, Any], key: str) -> str | None:
+def _text_of(given: dict[str, object], key: str) -> str | None:
     value = given.get(key)
     return value if isinstance(value, str) else None
 
 
-def _aliases(given: dict[str, Any]) -> list[str]:
+def _aliases(given: dict[str, object]) -> list[str]:
     aliases = given.get("aliases", [])
     if not isinstance(aliases, list):
         raise InvalidSchema(f"aliases not an array: {json_text.compact(given)}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 from odradek.schemas import json_text
 from odradek.schemas.avro.types import AvroField, AvroType
@@ -48,9 +47,9 @@ def _reference(name: str, space: str) -> str:
     return short if own == space else name
 
 
-def _named_json(schema: AvroType, space: str, known: set[str]) -> dict[str, Any]:
+def _named_json(schema: AvroType, space: str, known: set[str]) -> dict[str, object]:
     own = schema.namespace
-    text: dict[str, Any] = {"type": "error" if schema.is_error else schema.kind, "name": schema.short_name}
+    text: dict[str, object] = {"type": "error" if schema.is_error else schema.kind, "name": schema.short_name}
     if own != space:
         text["namespace"] = own
     if schema.doc is not None:
@@ -69,8 +68,8 @@ def _named_json(schema: AvroType, space: str, known: set[str]) -> dict[str, Any]
     return text
 
 
-def _field_json(one: AvroField, space: str, known: set[str]) -> dict[str, Any]:
-    text: dict[str, Any] = {"name": one.name, "type": _json(one.type, space, known)}
+def _field_json(one: AvroField, space: str, known: set[str]) -> dict[str, object]:
+    text: dict[str, object] = {"name": one.name, "type": _json(one.type, space, known)}
     if one.doc is not None:
         text["doc"] = one.doc
     if one.has_default:
@@ -103,7 +102,7 @@ def _normalized(schema: AvroType, done: dict[int, AvroType]) -> AvroType:
     return found
 
 
-def _ordered_props(props: dict[str, Any]) -> dict[str, Any]:
+def _ordered_props(props: dict[str, object]) -> dict[str, object]:
     """The properties of a logical type come first."""
     first = [name for name in _LOGICAL if name in props] if "logicalType" in props else []
     if props.get("scale") == 0:

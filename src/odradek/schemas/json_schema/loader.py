@@ -40,7 +40,7 @@ class _NodeLoader:
     def __init__(self, given: object, references: Mapping[str, object]) -> None:
         self._given = given
         self._base = _id_of(given)
-        self._documents: dict[str, Any] = {"": given}
+        self._documents: dict[str, object] = {"": given}
         for name, one in references.items():
             self._documents.setdefault(name, one)
             self._documents.setdefault(urljoin(self._base, name), one)
@@ -78,7 +78,7 @@ class _NodeLoader:
             node.kind, node.criterion, node.subschemas = "combined", "allOf", tuple(found)
         return node
 
-    def _kinds(self, given: dict[str, Any], document: object, base: str) -> list[JsonSchemaNode]:
+    def _kinds(self, given: dict[str, object], document: object, base: str) -> list[JsonSchemaNode]:
         """Returns one node for each kind of keywords that a schema has."""
         _check_words(given)
         found: list[JsonSchemaNode] = []
@@ -97,7 +97,7 @@ class _NodeLoader:
             found.append(JsonSchemaNode("const", given))
         return found + self._typed(given, document, base)
 
-    def _typed(self, given: dict[str, Any], document: object, base: str) -> list[JsonSchemaNode]:
+    def _typed(self, given: dict[str, object], document: object, base: str) -> list[JsonSchemaNode]:
         kinds = given.get("type")
         if isinstance(kinds, list):
             parts = tuple(self._of_type(one, given, document, base) for one in kinds)
@@ -116,7 +116,7 @@ class _NodeLoader:
             found.append(self._of_type("string", given, document, base))
         return found
 
-    def _of_type(self, kind: object, given: dict[str, Any], document: object, base: str) -> JsonSchemaNode:
+    def _of_type(self, kind: object, given: dict[str, object], document: object, base: str) -> JsonSchemaNode:
         if not isinstance(kind, str) or kind not in _TYPES:
             raise InvalidSchema(f"unknown type: [{kind}]")
         node = JsonSchemaNode("number" if kind == "integer" else kind, given, needs_integer=kind == "integer")
@@ -139,7 +139,7 @@ class _NodeLoader:
                 else:
                     node.dependencies[name] = self._load(one, document, base)
 
-    def _add_array(self, node: JsonSchemaNode, given: dict[str, Any], document: object, base: str) -> None:
+    def _add_array(self, node: JsonSchemaNode, given: dict[str, object], document: object, base: str) -> None:
         items, further = given.get("items"), "additionalItems"
         if "prefixItems" in given:
             node.items, further = self._list(given["prefixItems"], "prefixItems", document, base), "items"
@@ -191,7 +191,7 @@ class _NodeLoader:
         return _with_id(self._given, name, base)
 
 
-def _check_words(given: dict[str, Any]) -> None:
+def _check_words(given: dict[str, object]) -> None:
     """Raises InvalidSchema for keywords whose values no schema can have."""
     for word in given.keys() & _WHOLE:
         if not isinstance(given[word], int | float) or isinstance(given[word], bool):

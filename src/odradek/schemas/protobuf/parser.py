@@ -348,8 +348,8 @@ class _ProtoParser:
         kind = self._tokens[self._at][0]
         return ProtoWord(sign + self._of("number" if kind == "number" else "word", "a value"))
 
-    def _entries(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+    def _entries(self) -> dict[str, object]:
+        found: dict[str, object] = {}
         while not self._take("}"):
             if self._take("["):
                 name = f"[{self._type()}]"

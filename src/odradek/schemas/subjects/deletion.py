@@ -94,7 +94,7 @@ def update_config(state: SubjectState, subject: str | None, given: Mapping[str, 
     return SubjectChange((RegistryRecord(RegistryKey(CONFIG, subject), value),), fields)
 
 
-def _checked(given: Mapping[str, object]) -> dict[str, Any]:
+def _checked(given: Mapping[str, object]) -> dict[str, object]:
     """Returns the fields of a config. ``compatibility`` is another name of its level."""
     changes = {name: given[name] for name in CONFIG_FIELDS if name in given}
     if "compatibility" in given:

@@ -36,7 +36,7 @@ class RegistryRecord(NamedTuple):
 
 def encode_key(key: RegistryKey) -> bytes:
     """Returns the bytes of a key. Confluent's order of fields makes equal keys equal bytes, as compaction needs."""
-    fields: dict[str, Any] = {"keytype": key.kind}
+    fields: dict[str, object] = {"keytype": key.kind}
     if key.kind == CONTEXT:
         fields |= {"tenant": TENANT, "context": key.subject}
     elif key.subject is not None:

@@ -113,7 +113,7 @@ class SubjectState:
 
     def __init__(self) -> None:
         self._versions: dict[str, dict[int, SchemaVersion]] = {}
-        self._configs: dict[str | None, dict[str, Any]] = {}
+        self._configs: dict[str | None, dict[str, object]] = {}
         self._modes: dict[str | None, str] = {}
         self._contexts: set[str] = set()
         self._ids: dict[tuple[str, int], dict[str, int]] = {}
@@ -277,7 +277,7 @@ class SubjectState:
 
     # --- configs and modes ------------------------------------------------------------------------------------
 
-    def config(self, subject: str | None) -> dict[str, Any] | None:
+    def config(self, subject: str | None) -> dict[str, object] | None:
         """The config of a subject, or the global one (None); None if a subject has none of its own."""
         found = self._configs.get(subject)
         if found is None:
@@ -285,14 +285,14 @@ class SubjectState:
         fields = {name: value for name, value in found.items() if name != "subject"}
         return {"compatibilityLevel": DEFAULT_LEVEL} | fields
 
-    def config_in_scope(self, subject: str | None) -> dict[str, Any]:
+    def config_in_scope(self, subject: str | None) -> dict[str, object]:
         """The config that counts for a subject: its own, over that of its context, over the global one."""
         own = None if subject is None else self.config(subject)
         if own is not None:
             return (self.config(None) or {}) | own
         return next((found for each in _scopes(subject) if (found := self._stored(each)) is not None), _DEFAULT_CONFIG)
 
-    def _stored(self, subject: str | None) -> dict[str, Any] | None:
+    def _stored(self, subject: str | None) -> dict[str, object] | None:
         return self.config(subject) if subject in self._configs else None
 
     def mode(self, subject: str | None) -> str | None:
