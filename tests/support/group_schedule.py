@@ -407,7 +407,7 @@ class ConsumerMember(GroupMember):
         if code in _UNKNOWN:
             if code is not _E.stale_member_epoch:
                 self.forget()
-        elif code not in _MOVES and code not in _REJOINS:
+        elif code not in _MOVES:
             raise SimulationFailure(f"{self.name} in {self.group} gets {code.name}")
 
     def _beat(self, *, leaves: bool = False) -> None:
