@@ -30,6 +30,7 @@ from support.recorded_clients import (
     ConfluentMember,
     ConfluentProducer,
     ConfluentReader,
+    JoiningMembers,
     KafkaPythonMember,
     KafkaPythonProducer,
     OdradekLookups,
@@ -162,6 +163,25 @@ def test_rounds_with_an_isolated_controller(cluster: odradek.Cluster, tmp_path: 
         for name in [*ISOLATED_CONTROLLER] * 5:
             rounds.run(name)
         assert report(rounds.end(), rounds.history, tmp_path) == ""
+
+
+@pytest.mark.slow
+def test_members_join_and_leave_while_brokers_fail(
+    cluster: odradek.Cluster, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Each fault comes during rebalances under KIP-848: no partition has two owners."""
+    JavaProgram.kafka_cp, JavaProgram.folder = request.getfixturevalue("kafka_cp"), tmp_path
+    FranzProgram.program = go_program(SOURCES)
+    dice = random.Random("consumer")
+    with HistoryRounds(cluster, unique("h"), MANY_PARTITIONS, 1, tmp_path) as rounds:
+        rounds.add(OdradekProducer)
+        for kind in (ConfluentMember, FranzMember, VerifiableConsumer, JoiningMembers):
+            rounds.add(kind, group=f"{rounds.topic}.consumer", protocol="consumer")
+        rounds.begin()
+        for _ in range(ROUNDS_OF_A_HISTORY):
+            rounds.run(dice.choice([name for name in (*FAULTS, *CUTS) if "coordinator" in name or "broker" in name]))
+        assert report(rounds.end(), rounds.history, tmp_path) == ""
+        assert rounds.history.count("revoke") > 20
 
 
 @pytest.fixture

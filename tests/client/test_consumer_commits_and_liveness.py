@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from support.brokers import eventually
+from support.insides import engine_of
 from support.member import Member
 
 import odradek.aio
 from odradek import Admin, Broker, Consumer, OffsetAndMetadata, TopicPartition
 from odradek.client import NewTopic
+from odradek.client.group.classic_coordination import ClassicCoordination
 from odradek.client.group.errors import CommitFailed, RetriableCommitFailed
+from odradek.net.connection import BrokerConnection
 
 QUICK = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 50, "heartbeat_interval_ms": 100,
          "default_api_timeout_ms": 30_000}  # fmt: skip
@@ -119,6 +122,38 @@ def test_a_member_that_does_not_poll_is_removed_and_its_commit_fails(faulty: Bro
         assert lost == [TP]
         one.commit()
         assert admin.list_group_offsets("g")[TP].offset == 10
+
+
+def test_a_consumer_that_is_closed_while_it_joins_leaves_the_group(
+    faulty: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The group would wait for it until its session ends. It leaves over another connection: Apache Kafka reads nothing
+    behind a JoinGroup that waits for the other members."""
+    used: dict[ClassicCoordination, BrokerConnection] = {}
+    coordinator = ClassicCoordination._coordinator
+
+    async def noted(self: ClassicCoordination) -> BrokerConnection:
+        used[self] = await coordinator(self)
+        return used[self]
+
+    with consumer(faulty) as first, Admin(faulty.bootstrap_servers) as admin:
+        first.subscribe(["t"])
+        read(first, 10)
+        monkeypatch.setattr(ClassicCoordination, "_coordinator", noted)
+        second = consumer(faulty)
+        second.subscribe(["t"])
+
+        def members() -> int:
+            second.poll(0.1)
+            return len(admin.describe_groups(["g"])["g"].members)
+
+        eventually(lambda: members() == 2, within_s=30)  # the first one does not join again: it does not poll
+        joining = engine_of(second).group
+        assert isinstance(joining, ClassicCoordination)
+        joined_over = used[joining]
+        second.close()
+        assert len(admin.describe_groups(["g"])["g"].members) == 1
+        assert used[joining] is not joined_over
 
 
 @pytest.mark.claim(74, part="b")

@@ -68,6 +68,17 @@ def test_a_member_gets_its_id_and_joins_with_it() -> None:
     assert member.join_request(["t"], ())["member_id"] == "m-1"
 
 
+def test_a_member_without_a_generation_leaves() -> None:
+    member = membership()
+    assert member.leave_request("close") is None
+    member.join_request(["t"], ())
+    member.on_join(SimpleNamespace(error_code=ErrorCode.member_id_required, member_id="m-1"))
+    member.join_request(["t"], ())
+    request = member.leave_request("close")
+    assert request is not None
+    assert request["member_id"] == "m-1"
+
+
 @pytest.mark.claim(61, 62, part=True)
 def test_only_the_leader_makes_the_assignment() -> None:
     member = membership()

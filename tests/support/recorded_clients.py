@@ -598,6 +598,29 @@ class OdradekMember(RecordedMember):
             self.committed(start, offsets, "done", before=before)
 
 
+class JoiningMembers(RecordedClient):
+    """Members of ours that join a group and leave it, one after another, after a time by chance."""
+
+    def __init__(self, *arguments: Any, group: str, protocol: str) -> None:
+        super().__init__(*arguments)
+        self.group, self.protocol = group, protocol
+
+    def work(self) -> None:
+        dice = random.Random(self.number_of_client)
+        while not self.ended.is_set():
+            member = OdradekMember(
+                self.history, self.bootstrap, self.topic, self.partitions, group=self.group, protocol=self.protocol
+            )
+            member.start()
+            self.ended.wait(dice.uniform(0.5, 5))
+            member.ended.set()
+            member.join()
+            if member.failure is not None:
+                raise member.failure
+            self.done += member.done
+            self.ended.wait(dice.uniform(0, 2))
+
+
 # --- lookups and commits of no member -------------------------------------------------------------------------------
 
 

@@ -124,6 +124,10 @@ class VerifiableProducer(JavaProgram, RecordedProducer):
 class VerifiableConsumer(JavaProgram, RecordedMember):
     """A member that commits after each poll. The program does not print its generation.
 
+    It leaves the group and ends when a poll raises. Under KIP-848 that is so after UNKNOWN_MEMBER_ID in place of
+    committed offsets, and after GROUP_ID_NOT_FOUND or UNKNOWN_SERVER_ERROR in place of a heartbeat's reply (seen with
+    Kafka 4.3.0).
+
     An operation lasts from the program's line before to its own line: the program's own times, since this process may
     read the lines much later on a busy machine."""
 

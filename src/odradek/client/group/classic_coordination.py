@@ -275,9 +275,12 @@ class ClassicCoordination(Coordination):
 
     async def _stop_joining(self) -> None:
         if self._join_task is not None:
+            waits = not self._join_task.done()
             self._join_task.cancel()
             await asyncio.gather(self._join_task, return_exceptions=True)
             self._join_task = None
+            if waits:
+                self._connections.close()  # Kafka reads no LeaveGroup behind a JoinGroup that waits for other members
             self.membership.request_rejoin("a join was cancelled")  # the next poll joins again if the leave fails
 
     async def _leave_group(self, reason: str) -> None:

@@ -254,8 +254,11 @@ class ClassicMembership:
             self._enter(ClassicState.FENCED)
 
     def leave_request(self, reason: str) -> dict[str, object] | None:
-        """Returns the LeaveGroup request. None: the member is not in the group, or it is static and may return."""
-        if not self.known or self.instance_id is not None:
+        """Returns the LeaveGroup request. None: the member is not in the group, or it is static and may return.
+
+        A member that waits for its first generation is in the group: without the request, the others wait for it until
+        its session ends."""
+        if not self.member_id or self.state is ClassicState.FENCED or self.instance_id is not None:
             return None
         member = {"member_id": self.member_id, "group_instance_id": None, "reason": reason[:255]}
         return {"group_id": self.group_id, "member_id": self.member_id, "members": [member]}
