@@ -52,8 +52,8 @@ class Coordination(ABC):
     """
 
     # Subclasses use _answered_commits, _assign, _call_back, _changed, _cluster, _commit_before_revocation,
-    # _coordinator, _give_up_lost, _leave_group, _on_commit_refused, _on_lost_given_up, _poll_is_late, _polled_s,
-    # _send_leave_request, _stop_joining, _subscription, _tasks and _warn_of_idleness.
+    # _connections, _coordinator, _give_up_lost, _leave_group, _on_commit_refused, _on_lost_given_up, _poll_is_late,
+    # _polled_s, _send_leave_request, _stop_joining, _subscription, _tasks and _warn_of_idleness.
 
     def __init__(
         self,
