@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
+from threading import Event
 from typing import Any
 
 import pytest
@@ -260,6 +262,69 @@ def test_a_long_poll_holds_back_no_entry(
 def key_count(reader: OffsetsTopicReader, group: str) -> int:
     with reader.access:
         return len(reader.tracker.slots(group))
+
+
+def test_partitions_are_read_at_the_same_time_and_an_error_of_one_is_said(
+    bootstrap: str, topic: str, admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A busy broker answers late: one partition after another would be fifty late answers."""
+    tp = TopicPartition(topic, 0)
+    admin.alter_group_offsets(unique("first"), {tp: OffsetAndMetadata(1)})  # creates the offsets topic
+    count = len(admin.describe_topics([OFFSETS_TOPIC])[OFFSETS_TOPIC].partitions)
+    groups: dict[int, str] = {}
+    while len(groups) < min(3, count):
+        groups.setdefault(partition_for_group(name := unique("spread"), count), name)
+    for group in groups.values():
+        admin.alter_group_offsets(group, {tp: OffsetAndMetadata(10)})
+    reader = follower_of(bootstrap)
+    read, counting, active, most, broken = reader._read_partition, threading.Lock(), 0, 0, {max(groups)}
+
+    def slow_read(number: int, start: int, end: int) -> None:
+        nonlocal active, most
+        with counting:
+            active += 1
+            most = max(most, active)
+        time.sleep(0.05)  # a late answer
+        try:
+            if number in broken:
+                raise KafkaError(ErrorCode.leader_not_available, f"partition {number} has no leader")
+            read(number, start, end)
+        finally:
+            with counting:
+                active -= 1
+
+    monkeypatch.setattr(reader, "_read_partition", slow_read)
+    reader.step()
+    assert reader.trouble is not None
+    assert f"partition {max(groups)} has no leader" in reader.trouble.text
+    assert (active, most > 1) == (0, True)
+    broken.clear()
+    reader.step()
+    assert reader.is_ready
+    assert [row_of(reader, group)["committed_offset"] for group in groups.values()] == [10] * len(groups)
+
+
+def test_a_late_answer_to_a_poll_holds_back_no_entry() -> None:
+    """A broker answers the requests of a connection one after another, and the bounds of 10,000 logs take seconds."""
+    place = TopicPartition("orders", 0)
+    with odradek.Broker() as broker, Admin(broker.bootstrap_servers) as admin:
+        create_topic(broker.bootstrap_servers, "orders")
+        admin.alter_group_offsets("first", {place: OffsetAndMetadata(0)})
+        config = ClientConfig.of({"bootstrap_servers": broker.bootstrap_servers, "client_id": unique("reader")})
+        reader, stop = OffsetsTopicReader(config, GroupTracker(VerdictRules()), ReaderOptions("auto", 500)), Event()
+        running = threading.Thread(target=reader.run, args=(stop,))
+        running.start()
+        try:
+            eventually(lambda: reader.is_ready, what="the first view")
+            broker.faults.delay("ListGroups", 10)
+            eventually(lambda: broker.faults.fired, what="the poll")
+            began = time.monotonic()
+            admin.alter_group_offsets("second", {place: OffsetAndMetadata(0)})
+            eventually(lambda: key_count(reader, "second") == 1, what="the commit")
+            assert time.monotonic() - began < 9, "the commit was seen after the answer to the poll"
+        finally:
+            stop.set()
+            running.join(timeout=30)
 
 
 def test_a_poll_that_failed_counts_until_the_next_one(

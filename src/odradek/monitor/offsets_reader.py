@@ -9,8 +9,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.client import loop
@@ -36,6 +38,8 @@ logger = logging.getLogger("odradek.monitor")
 
 _FOLLOW_EVERY_S = 1.0
 _RETENTION_EVERY_S = 300.0
+_READERS = 4
+"""The most partitions of the offsets topic that are read at the same time."""
 _ENTRIES, _POLLS = "entries", "polls"
 """The parts of the work: each may have its own trouble."""
 _REFUSED = (ErrorCode.topic_authorization_failed, ErrorCode.cluster_authorization_failed)
@@ -77,10 +81,14 @@ class OffsetsTopicReader:
         """Why the reader does not read the offsets topic; "" if it does, or if the options say so."""
         self.on_poll: Callable[[GroupTracker, GroupColumns], object] = lambda tracker, groups: None
         """Called after each poll that succeeded, with ``access`` held."""
+        self.on_complete: Callable[[], object] = lambda: None
+        """Called once, after the first complete view."""
         self.recorder: HistoryRecorder | None = None
         """What writes the entries and the polls to the disk; None without a directory."""
         self._config, self._options, self._now_ms = config, options, now_ms
         self._cluster = shared_cluster(config)
+        # A broker answers the requests of a connection in their order, so polls have connections of their own.
+        self._polled = shared_cluster(replace(config, client_id=f"{config.client_id}-polls"))
         self._positions: dict[int, int] = {}
         self._fetched = FetchedOffsets()
         self._retention_due = 0.0
@@ -166,6 +174,7 @@ class OffsetsTopicReader:
         poll = loop.run(cluster_polls.poll_offsets_topic(self._cluster, self._config.default_api_timeout_ms))
         stale = dict(poll.failed)
         self._check_history(poll.bounds)
+        wanted: list[tuple[int, int, int]] = []
         for number, (start, stable, end) in sorted(poll.bounds.items()):
             position = self._positions.get(number, 0)
             if stable < position:
@@ -174,13 +183,38 @@ class OffsetsTopicReader:
                     self.tracker.next_offsets.pop(number, None)
             if stable < end:
                 stale[number] = f"an open transaction holds back {counted(end - stable, 'entry')}"
-            try:
-                self._read_partition(number, max(position, start), stable)
-            except OffsetOutOfRange as error:
-                self._positions[number] = 0  # the log start offset has passed the position: the next step reads on
-                stale[number] = str(error)
+            wanted.append((number, max(position, start), stable))
+        self._read_partitions(wanted, stale)
         with self.access:
             self.tracker.stale_sources = stale
+
+    def _read_partitions(self, wanted: list[tuple[int, int, int]], stale: dict[int, str]) -> None:
+        """Reads several partitions at a time, each from a first offset up to an end: a busy broker answers late."""
+        left, failures = deque(wanted), list[BaseException]()
+
+        def read() -> None:
+            while left and not failures:
+                with suppress(IndexError):
+                    number, start, end = left.popleft()
+                    try:
+                        self._read_partition(number, start, end)
+                    except OffsetOutOfRange as error:
+                        self._positions[number] = 0  # the log start offset has passed it: the next step reads on
+                        stale[number] = str(error)
+                    except BaseException as error:
+                        failures.append(error)
+
+        new = sum(start < end for _, start, end in wanted)
+        threads = [
+            threading.Thread(target=read, name="odradek-entries", daemon=True) for _ in range(min(_READERS, new) - 1)
+        ]
+        for thread in threads:
+            thread.start()
+        read()
+        for thread in threads:
+            thread.join()
+        if failures:
+            raise failures[0]
 
     def _check_history(self, bounds: Mapping[int, tuple[int, int, int]]) -> None:
         """Begins another history if the one on the disk reaches further than the topic, which is another one then."""
@@ -214,15 +248,15 @@ class OffsetsTopicReader:
             self.tracker.live.incomplete_below |= coverage.incomplete_below
 
     def _poll(self) -> None:
-        begun = time.monotonic()
+        begun, was_complete = time.monotonic(), self.groups is not None
         timeout_ms = self._config.default_api_timeout_ms
-        listed = loop.run(cluster_polls.list_groups(self._cluster))
+        listed = loop.run(cluster_polls.list_groups(self._polled))
         self._look_up_retention(begun)
         if self.source == "fetch":
             self._fetch(listed)
         with self.access:
             partitions = self.tracker.partitions()
-        polled = loop.run(cluster_polls.poll_bounds(self._cluster, partitions, timeout_ms))
+        polled = loop.run(cluster_polls.poll_bounds(self._polled, partitions, timeout_ms))
         now_ms = self._now_ms()
         with self.access:
             self.tracker.add_bounds(now_ms, polled.bounds, polled.failed)
@@ -233,6 +267,8 @@ class OffsetsTopicReader:
         if self.recorder is not None and self.source == "topic":
             self.recorder.add_poll(now_ms, polled.bounds, polled.failed)
         self.poll_ms = int((time.monotonic() - begun) * 1000)
+        if not was_complete:
+            self.on_complete()
 
     def _look_up_retention(self, now: float) -> None:
         """Asks for the retention of offsets, at the first poll and then every ``_RETENTION_EVERY_S``."""
@@ -247,7 +283,7 @@ class OffsetsTopicReader:
         self._retention_due = now + _RETENTION_EVERY_S
 
     def _fetch(self, listed: dict[int, dict[str, ListedState]]) -> None:
-        lookups = loop.run(cluster_polls.fetch_offsets(self._cluster, listed))
+        lookups = loop.run(cluster_polls.fetch_offsets(self._polled, listed))
         changes = self._fetched.changes(lookups, self._now_ms())
         with self.access:
             self.tracker.add_entries(changes)

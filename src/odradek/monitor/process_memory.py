@@ -1,12 +1,13 @@
 """The memory of the monitor's process: what it does not load, and what it gives back to the system.
 
-All of it is best effort: on another system than Linux with glibc, ``give_back_freed_memory`` and
-``give_back_compiler_code`` do nothing.
+All of it is best effort: on another system than Linux with glibc, the functions
+``give_back_…`` do nothing.
 """
 
 from __future__ import annotations
 
 import ctypes
+import gc
 import re
 import sys
 from collections.abc import Iterator
@@ -62,6 +63,13 @@ def give_back_freed_memory() -> None:
             (_ARENA_MAX, 1), (_MMAP_THRESHOLD, _LARGEST_KEPT), (_TRIM_THRESHOLD, 4 * _LARGEST_KEPT),
         ):  # fmt: skip
             library.mallopt(parameter, value)
+
+
+def give_back_free_pages() -> None:
+    """Gives the free pages inside the heap back, such as those that the read of the whole topic has used."""
+    with suppress(OSError, AttributeError, ValueError):
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def give_back_compiler_code() -> None:

@@ -66,9 +66,9 @@ def run_monitor(line: MonitorLine, interval_ms: int, config: ClientConfig, rules
     hosts = served_hosts(host, tuple(line.allowed_host or ()))
     webhooks = check_webhooks(line)
     stop = threading.Event()
-    from odradek.monitor.process_memory import give_back_compiler_code, give_back_freed_memory
+    from odradek.monitor import process_memory
 
-    give_back_freed_memory()
+    process_memory.give_back_freed_memory()
     with terminable(), ExitStack() as opened:  # uvicorn raises SIGTERM once more after its own end
         listening = opened.enter_context(open_port(host, port))
         kept = open_kept(line, config, webhooks, allowed, opened)  # an error comes before the packages are loaded
@@ -76,7 +76,8 @@ def run_monitor(line: MonitorLine, interval_ms: int, config: ClientConfig, rules
             reader = make_reader(line.source, interval_ms, config, rules, "odradek-monitor")
             kept.follow(reader)
             server = _server(line, reader, config, ServiceAccess(hosts, token, change_tokens), kept)
-            give_back_compiler_code()
+            process_memory.give_back_compiler_code()
+            reader.on_complete = process_memory.give_back_free_pages
         following = threading.Thread(target=reader.run, args=(stop,), name="odradek-monitor", daemon=True)
         following.start()
         host, port = listening.getsockname()[:2]
