@@ -38,7 +38,7 @@ logger = logging.getLogger("odradek.monitor")
 
 _FOLLOW_EVERY_S = 1.0
 _RETENTION_EVERY_S = 300.0
-_READERS = 4
+_MOST_READERS = 4
 """The most partitions of the offsets topic that are read at the same time."""
 _ENTRIES, _POLLS = "entries", "polls"
 """The parts of the work: each may have its own trouble."""
@@ -206,7 +206,8 @@ class OffsetsTopicReader:
 
         new = sum(start < end for _, start, end in wanted)
         threads = [
-            threading.Thread(target=read, name="odradek-entries", daemon=True) for _ in range(min(_READERS, new) - 1)
+            threading.Thread(target=read, name="odradek-entries", daemon=True)
+            for _ in range(min(_MOST_READERS, new) - 1)
         ]
         for thread in threads:
             thread.start()
