@@ -117,6 +117,7 @@ bench: setup
 	$(BIN)/python -m bench.truncation
 	$(BIN)/python -m bench.security
 	$(BIN)/python -m bench.monitor
+	$(BIN)/python -m bench.monitor_pages
 
 oracle: setup
 	$(BIN)/python -m tests.oracle.record $(BOOTSTRAP)

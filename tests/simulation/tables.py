@@ -62,8 +62,14 @@ def many(first: int, last: int, jobs: int, kind: str | None = None) -> int:
 
 
 def find(bug: str | None, first: int, last: int, kind: str | None = None) -> int:
-    """Returns the first seed that finds a planted bug; -1 if none does."""
-    return next((seed for seed in range(first, last + 1) if attempt(seed, bug, kind)[2]), -1)
+    """Returns the first seed that finds a planted bug; -1 if none does. Another error than Broken is no finding: the
+    simulation itself is wrong then, and each bug would seem to be found."""
+    for seed in range(first, last + 1):
+        failure = attempt(seed, bug, kind)[2]
+        assert not failure or failure.startswith("Broken: "), failure
+        if failure:
+            return seed
+    return -1
 
 
 def main() -> int:
