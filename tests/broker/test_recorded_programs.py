@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 from support import recorded_java_clients
+from support.brokers import eventually
 from support.recorded_clients import RecordedHistory
-from support.recorded_java_clients import JavaProgram
+from support.recorded_java_clients import POSITION_RACE, JavaProgram, ProgramEnded, VerifiableConsumer
 
 
 class OtherProgram(JavaProgram):
@@ -35,7 +36,7 @@ def test_a_program_that_ends_by_itself_is_a_failure_with_its_log(tmp_path: Path)
         "import sys; print('{\"name\": 1}'); print('a stack'); print('fatal error', file=sys.stderr)", tmp_path
     )
     made.run()
-    assert isinstance(made.failure, AssertionError)
+    assert isinstance(made.failure, ProgramEnded)
     head, *lines = str(made.failure).splitlines()
     assert head == f"Tool has ended by itself, its log is {tmp_path / f'{made.name}.log'}"
     assert sorted(lines) == ["a stack", "fatal error"]
@@ -79,3 +80,31 @@ def test_the_stacks_of_a_program_are_asked_for(tmp_path: Path, monkeypatch: pyte
     made.ended.set()
     made.join(60)
     assert (tmp_path / f"{made.name}.log").read_text() == "Full thread dump\n"
+
+
+class OtherConsumer(VerifiableConsumer):
+    """Its program fails once, and goes on when it is started again."""
+
+    error = ""
+
+    def command(self) -> list[str]:
+        mark = self.folder / "mark"
+        source = f"import pathlib, sys, time\nmark = pathlib.Path({str(mark)!r})\nif mark.exists(): time.sleep(1000)\n"
+        return [sys.executable, "-c", f"{source}mark.touch(); sys.exit('java.lang.{self.error}')"]
+
+
+def test_a_consumer_is_started_again_only_after_the_race_of_its_own_threads(tmp_path: Path) -> None:
+    OtherConsumer.folder, OtherConsumer.error = tmp_path, POSITION_RACE
+    made = OtherConsumer(RecordedHistory(), "", "t", 1, group="g", protocol="consumer")
+    made.start()
+    eventually(lambda: made.errors == {POSITION_RACE[:80]: 1})
+    made.ended.set()
+    made.join(60)
+    assert (made.is_alive(), made.failure) == (False, None)
+
+    (tmp_path / "mark").unlink()
+    OtherConsumer.error = "IllegalStateException: another one"
+    made = OtherConsumer(RecordedHistory(), "", "t", 1, group="g", protocol="consumer")
+    made.run()
+    assert isinstance(made.failure, ProgramEnded)
+    assert "another one" in str(made.failure)
