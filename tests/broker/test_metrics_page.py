@@ -8,8 +8,6 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ import uvloop
 from support import promtool
 from support.brokers import Wire, create_offsets_topic
 from support.logs import batch
+from support.metrics_page import page_text, serving
 from support.peers import Peer
 from support.prometheus_text import Sample, read_metrics
 
@@ -33,29 +32,6 @@ REQUESTS = "kafka_network_requestmetrics_requests_total"
 TIMES = "kafka_network_requestmetrics_totaltimems"
 NAMES_OF_MBEANS = {"log_logcleanermanager_uncleanable_partitions", "server_group_coordinator_metrics_group"}
 """Gauges whose names end with ``_count``, because Kafka's do. The first one is there where the log cleaner runs."""
-
-
-@asynccontextmanager
-async def serving(directory: Path) -> AsyncIterator[BrokerServer]:
-    broker = BrokerServer(BrokerConfig({"offsets.topic.num.partitions": "1"}), directory, ("127.0.0.1", 0))
-    add_metrics(broker, ("127.0.0.1", 0), asyncio.get_running_loop())
-    await broker.start()
-    try:
-        yield broker
-    finally:
-        await broker.stop()
-
-
-async def page_text(broker: BrokerServer) -> str:
-    (page,) = broker.listening.pages
-
-    def read() -> str:
-        with urllib.request.urlopen(f"http://{page.address}/metrics", timeout=20) as reply:
-            assert reply.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
-            text: str = reply.read().decode()
-            return text
-
-    return await asyncio.to_thread(read)
 
 
 async def scrape(broker: BrokerServer) -> dict[Sample, float]:

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import re
-import urllib.request
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import uvloop
+from support.metrics_page import page_text, serving
 from support.prometheus_text import read_metrics
 from support.running_monitor import RunningMonitor
 
 from odradek import Admin, Producer, TopicPartition
-from odradek.broker.metrics.page import add_metrics
 from odradek.broker.server import BrokerServer
-from odradek.broker.settings.config import BrokerConfig
 from odradek.client import NewTopic
 from odradek.core.ids import EARLIEST, LATEST, OFFSETS_TOPIC, OffsetAndMetadata
 
@@ -33,27 +29,9 @@ PAGES = (
 _REQUESTS = re.compile(r"kafka_network_requestmetrics_requests_total")
 
 
-@asynccontextmanager
-async def serving(directory: Path) -> AsyncIterator[BrokerServer]:
-    broker = BrokerServer(BrokerConfig({"offsets.topic.num.partitions": "4"}), directory, ("127.0.0.1", 0))
-    add_metrics(broker, ("127.0.0.1", 0), asyncio.get_running_loop())
-    await broker.start()
-    try:
-        yield broker
-    finally:
-        await broker.stop()
-
-
 async def counts(broker: BrokerServer) -> dict[str, float]:
     """The number of requests that the broker has had, by API."""
-    (page,) = broker.listening.pages
-
-    def read() -> str:
-        with urllib.request.urlopen(f"http://{page.address}/metrics", timeout=20) as reply:
-            text: str = reply.read().decode()
-            return text
-
-    found = read_metrics(await asyncio.to_thread(read))
+    found = read_metrics(await page_text(broker))
     return {dict(labels)["request"]: value for (name, labels), value in found.items() if _REQUESTS.fullmatch(name)}
 
 
@@ -81,7 +59,7 @@ def state(bootstrap: str) -> tuple[Any, ...]:
 
 async def an_hour(directory: Path, polls: int, *, is_filled: bool) -> None:
     """``polls``: the number of polls within the hour."""
-    async with serving(directory / "broker") as broker:
+    async with serving(directory / "broker", offsets_partitions=4) as broker:
         bootstrap = f"127.0.0.1:{broker.address[1]}"
         if is_filled:
             await asyncio.to_thread(fill, bootstrap)
